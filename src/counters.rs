@@ -1,0 +1,327 @@
+//! An entry's counters and how one execution changes them.
+//!
+//! Everything is a sum of weight times value (see [`crate::draw`]), kept in doubles: exact integers up to 2^53, and
+//! at `sample_rate = 1`, where every weight is 1, exact altogether. [`Counters::add`] runs under a slot's spinlock:
+//! plain arithmetic, no branch that can fail.
+
+/// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
+/// hit, read, dirtied, written; temp read, written.
+pub const BLOCKS: usize = 10;
+/// Block timers (ms): shared read, write; local read, write; temp read, write.
+pub const TIMERS: usize = 6;
+/// WAL counters: records, full page images, bytes, times the buffers were full.
+pub const WAL: usize = 4;
+
+/// What planning or executing one statement used.
+#[derive(Clone, Copy, Default)]
+pub struct Usage {
+    pub blocks: [i64; BLOCKS],
+    /// Nanoseconds; see [`TIMERS`].
+    pub timers: [i64; TIMERS],
+    pub wal: [i64; WAL],
+}
+
+/// What compiling one statement's expressions took; times in ms.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+#[repr(C)]
+pub struct Jit {
+    pub functions: f64,
+    pub generation_time: f64,
+    pub inlining_count: f64,
+    pub inlining_time: f64,
+    pub optimization_count: f64,
+    pub optimization_time: f64,
+    pub emission_count: f64,
+    pub emission_time: f64,
+    pub deform_count: f64,
+    pub deform_time: f64,
+}
+
+/// Which of the two timings an event belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Plan,
+    Exec,
+}
+
+/// One planning or execution of a statement, as it is added to its entry.
+#[derive(Clone, Copy)]
+pub struct Event<'a> {
+    pub kind: Kind,
+    /// How many statements this one stands for, at least 1.
+    pub weight: f64,
+    pub nanoseconds: u64,
+    pub rows: u64,
+    pub usage: &'a Usage,
+    pub jit: Option<&'a Jit>,
+    /// When the top-level statement around it began, in microseconds of the server's epoch.
+    pub at: i64,
+    /// Whether the event is a draw of its own (top level): then its square is added to the variance here. Nested
+    /// ones share their top-level statement's draw and are squared together by [`Counters::add_variance`].
+    pub own_draw: bool,
+}
+
+/// Calls and times (ms) of one kind, with Welford's running mean and sum of squared deviations (West 1979 for the
+/// weighted form).
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+#[repr(C)]
+pub struct Timing {
+    pub calls: f64,
+    pub total: f64,
+    pub min: f64,
+    pub max: f64,
+    pub mean: f64,
+    pub squares: f64,
+    /// Whether there was a call since min and max were last reset.
+    pub seen: bool,
+}
+
+impl Timing {
+    #[inline]
+    fn add(&mut self, weight: f64, ms: f64) {
+        self.calls += weight;
+        self.total += weight * ms;
+        let off = ms - self.mean;
+        let mean = self.mean + off * (weight / self.calls);
+        // rounding must not carry the mean past the value it moves towards, hence never outside min..max
+        let mean = if off >= 0.0 { mean.min(ms) } else { mean.max(ms) };
+        self.mean = mean;
+        self.squares += weight * off * (ms - mean);
+        if !self.seen {
+            self.seen = true;
+            self.min = ms;
+            self.max = ms;
+        } else {
+            self.min = if ms < self.min { ms } else { self.min };
+            self.max = if ms > self.max { ms } else { self.max };
+        }
+    }
+
+    /// Population standard deviation in ms; 0 for at most one call.
+    pub fn stddev(&self) -> f64 {
+        if self.calls > 1.0 { (self.squares / self.calls).max(0.0).sqrt() } else { 0.0 }
+    }
+
+    fn reset_minmax(&mut self) {
+        (self.min, self.max, self.seen) = (0.0, 0.0, false);
+    }
+
+    fn merge(&mut self, other: &Timing) {
+        self.calls += other.calls;
+        self.total += other.total;
+    }
+}
+
+/// One entry's counters.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Counters {
+    pub exec: Timing,
+    pub plan: Timing,
+    pub rows: f64,
+    /// Executions really looked at.
+    pub sampled_calls: u64,
+    /// Sum of w(w-1) over draws: the estimated variance of `exec.calls`.
+    pub calls_variance: f64,
+    /// Sum of w(w-1)t^2 over draws: the estimated variance of `exec.total`, ms^2.
+    pub time_variance: f64,
+    /// Begin of the last execution seen, microseconds of the server's epoch; 0 before the first.
+    pub first_exec: i64,
+    pub last_exec: i64,
+    pub blocks: [f64; BLOCKS],
+    pub timers: [f64; TIMERS],
+    pub wal: [f64; WAL],
+    pub jit: Jit,
+}
+
+const MS_PER_NS: f64 = 1e-6;
+
+impl Counters {
+    #[inline]
+    pub fn add(&mut self, e: &Event) {
+        let ms = e.nanoseconds as f64 * MS_PER_NS;
+        let w = e.weight;
+        match e.kind {
+            Kind::Plan => self.plan.add(w, ms),
+            Kind::Exec => {
+                self.exec.add(w, ms);
+                self.sampled_calls += 1;
+                if self.first_exec == 0 {
+                    self.first_exec = e.at;
+                }
+                self.last_exec = e.at;
+                self.rows += w * e.rows as f64;
+                if w > 1.0 && e.own_draw {
+                    self.add_variance(w, 1.0, ms);
+                }
+            }
+        }
+        let u = e.usage;
+        if u.blocks.iter().fold(0, |any, x| any | x) != 0 {
+            for (sum, x) in self.blocks.iter_mut().zip(u.blocks) {
+                *sum += w * x as f64;
+            }
+            for (sum, x) in self.timers.iter_mut().zip(u.timers) {
+                *sum += w * (x as f64 * MS_PER_NS);
+            }
+        }
+        if u.wal.iter().fold(0, |any, x| any | x) != 0 {
+            for (sum, x) in self.wal.iter_mut().zip(u.wal) {
+                *sum += w * x as f64;
+            }
+        }
+        if let Some(j) = e.jit {
+            self.add_jit(w, j);
+        }
+    }
+
+    /// Adds one draw's squared calls and time (ms) to the variances of the totals.
+    #[inline]
+    pub fn add_variance(&mut self, weight: f64, calls: f64, ms: f64) {
+        let k = weight * (weight - 1.0);
+        self.calls_variance += k * calls * calls;
+        self.time_variance += k * ms * ms;
+    }
+
+    #[cold]
+    fn add_jit(&mut self, w: f64, j: &Jit) {
+        let s = &mut self.jit;
+        s.functions += w * j.functions;
+        s.generation_time += w * j.generation_time;
+        s.inlining_count += w * j.inlining_count;
+        s.inlining_time += w * j.inlining_time;
+        s.optimization_count += w * j.optimization_count;
+        s.optimization_time += w * j.optimization_time;
+        s.emission_count += w * j.emission_count;
+        s.emission_time += w * j.emission_time;
+        s.deform_count += w * j.deform_count;
+        s.deform_time += w * j.deform_time;
+    }
+
+    pub fn reset_minmax(&mut self) {
+        self.exec.reset_minmax();
+        self.plan.reset_minmax();
+    }
+
+    /// How much the entry is worth keeping: time spent (ms) and calls, halved for every `HALF_LIFE` since it was
+    /// last executed. A call counts as much as 10 microseconds, so that a hot trivial statement outlives noise and
+    /// a rare expensive one outlives both.
+    pub fn score(&self, now: i64) -> f64 {
+        const HALF_LIFE: f64 = 3600e6;
+        const CALL_MS: f64 = 0.01;
+        let spent = self.exec.total + self.plan.total + CALL_MS * (self.exec.calls + self.plan.calls);
+        spent * (-(now.saturating_sub(self.last_exec).max(0) as f64) / HALF_LIFE).exp2()
+    }
+}
+
+/// What evicted entries had counted, so that sums over the view never shrink silently.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Evicted {
+    pub exec: Timing,
+    pub rows: f64,
+}
+
+impl Evicted {
+    pub fn take(&mut self, gone: &Counters) {
+        self.exec.merge(&gone.exec);
+        self.rows += gone.rows;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn exec(weight: f64, ms: f64, rows: u64) -> Event<'static> {
+        static NONE: Usage = Usage { blocks: [0; BLOCKS], timers: [0; TIMERS], wal: [0; WAL] };
+        Event {
+            kind: Kind::Exec,
+            weight,
+            nanoseconds: (ms / MS_PER_NS).round() as u64,
+            rows,
+            usage: &NONE,
+            jit: None,
+            at: 1,
+            own_draw: true,
+        }
+    }
+
+    #[test]
+    fn unit_weights_count_exactly() {
+        let mut c = Counters::default();
+        for ms in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
+            c.add(&exec(1.0, ms, 3));
+        }
+        assert_eq!((c.exec.calls, c.exec.total, c.rows, c.sampled_calls), (8.0, 40.0, 24.0, 8));
+        assert_eq!((c.exec.min, c.exec.max, c.exec.mean), (2.0, 9.0, 5.0));
+        assert!((c.exec.stddev() - 2.0).abs() < 1e-12);
+        assert_eq!((c.calls_variance, c.time_variance), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_weight_counts_as_that_many_equal_calls() {
+        let (mut a, mut b) = (Counters::default(), Counters::default());
+        for ms in [1.0, 3.0] {
+            a.add(&exec(2.0, ms, 5));
+            b.add(&exec(1.0, ms, 5));
+            b.add(&exec(1.0, ms, 5));
+        }
+        assert_eq!((a.exec.calls, a.exec.total, a.rows), (b.exec.calls, b.exec.total, b.rows));
+        assert!((a.exec.stddev() - b.exec.stddev()).abs() < 1e-12);
+        assert_eq!(a.sampled_calls, 2);
+        // two draws of weight 2: w(w-1) = 2 each; times 1 and 3
+        assert_eq!((a.calls_variance, a.time_variance), (4.0, 2.0 + 18.0));
+    }
+
+    #[test]
+    fn a_true_zero_minimum_stays_zero() {
+        let mut c = Counters::default();
+        c.add(&exec(1.0, 0.0, 0));
+        c.add(&exec(1.0, 5.0, 0));
+        assert_eq!((c.exec.min, c.exec.max), (0.0, 5.0));
+    }
+
+    #[test]
+    fn minmax_reset_starts_them_anew_and_nothing_else() {
+        let mut c = Counters::default();
+        c.add(&exec(1.0, 1.0, 0));
+        c.add(&exec(1.0, 9.0, 0));
+        c.reset_minmax();
+        assert_eq!((c.exec.min, c.exec.max, c.exec.calls), (0.0, 0.0, 2.0));
+        c.add(&exec(1.0, 5.0, 0));
+        assert_eq!((c.exec.min, c.exec.max, c.exec.total), (5.0, 5.0, 15.0));
+    }
+
+    #[test]
+    fn planning_counts_apart_but_shares_usage() {
+        let mut c = Counters::default();
+        let usage = Usage { blocks: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], timers: [1_000_000; 6], wal: [1, 0, 80, 0] };
+        c.add(&Event { kind: Kind::Plan, usage: &usage, ..exec(2.0, 1.0, 7) });
+        assert_eq!((c.plan.calls, c.exec.calls, c.rows, c.sampled_calls), (2.0, 0.0, 0.0, 0));
+        assert_eq!((c.blocks[0], c.blocks[9], c.timers[5], c.wal[2]), (2.0, 20.0, 2.0, 160.0));
+    }
+
+    #[test]
+    fn score_prefers_time_spent_over_noise_and_decays() {
+        let mut rare = Counters::default();
+        rare.add(&Event { at: 0, ..exec(1.0, 60_000.0, 1) });
+        let mut noise = Counters::default();
+        noise.add(&Event { at: 3_600_000_000, ..exec(1.0, 0.05, 1) });
+        assert!(rare.score(3_600_000_000) > noise.score(3_600_000_000));
+        assert!((rare.score(3_600_000_000) - rare.score(0) / 2.0).abs() < 1e-6);
+    }
+
+    proptest! {
+        #[test]
+        fn mean_lies_between_min_and_max(times in prop::collection::vec(0u64..10_000_000_000, 1..200), w in 1.0f64..50.0) {
+            let mut c = Counters::default();
+            for t in &times {
+                c.add(&Event { nanoseconds: *t, ..exec(w, 0.0, 0) });
+            }
+            prop_assert!(c.exec.min <= c.exec.mean && c.exec.mean <= c.exec.max);
+            prop_assert!(c.exec.stddev() >= 0.0);
+        }
+    }
+}

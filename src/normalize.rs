@@ -1,0 +1,463 @@
+//! Normalised statement texts: constants replaced by parameter symbols.
+//!
+//! Two ways in. [`at_locations`] takes the places where the server's own analysis found constants and is what a
+//! statement normally gets; the result is the text pg_stat_statements shows. [`literals`] knows no places: it
+//! replaces every literal token, for a statement whose analysis is no longer at hand (its carried text was pushed
+//! out before the entry was made), so that a literal is never stored.
+//!
+//! Both rest on one lexer that knows the lexical structure of PostgreSQL's SQL (manual, chapter 4.1) well enough to
+//! tell where a token ends. It works on bytes in any server encoding: all of them keep ASCII bytes for ASCII.
+
+/// Text of one statement out of a string that may hold several, as (offset, length): the part `location..+len` that
+/// the parser names (location -1: unknown, length 0 or -1: to the end), without white space around it.
+pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize) {
+    let start = usize::try_from(location).unwrap_or(0).min(source.len());
+    let end = match usize::try_from(len) {
+        Ok(n) if n > 0 && location >= 0 => start.saturating_add(n).min(source.len()),
+        _ => source.len(),
+    };
+    let text = &source[start..end];
+    let lead = text.iter().take_while(|&&b| is_space(b)).count();
+    let tail = text[lead..].iter().rev().take_while(|&&b| is_space(b)).count();
+    (start + lead, text.len() - lead - tail)
+}
+
+/// `text` with the constants that start at `locations` (byte offsets into `text`; sorted, duplicates allowed)
+/// replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
+///
+/// A `-` at such a place begins a negative number and is replaced with it.
+pub fn at_locations(
+    text: &[u8],
+    locations: impl Iterator<Item = usize>,
+    highest_param: u32,
+    plain_backslash: bool,
+) -> Option<Vec<u8>> {
+    let mut out = Writer::new(text, highest_param)?;
+    let mut lexer = Lexer::new(text, plain_backslash);
+    for at in locations {
+        if at < out.copied || at >= text.len() {
+            continue; // named twice, or not a place in this statement
+        }
+        lexer.pos = at;
+        let mut token = lexer.next()?;
+        if text[at] == b'-' && token.end == at + 1 {
+            token = lexer.next_significant().unwrap_or(token);
+        }
+        out.replace(at, token.end)?;
+    }
+    out.finish()
+}
+
+/// `text` with every literal token replaced by `$n`, n counting on from the highest parameter in it.
+pub fn literals(text: &[u8], plain_backslash: bool) -> Option<Vec<u8>> {
+    let highest = Lexer::new(text, plain_backslash)
+        .filter(|t| t.kind == Kind::Param)
+        .map(|t| param_number(&text[t.start..t.end]))
+        .max()
+        .unwrap_or(0);
+    let mut out = Writer::new(text, highest)?;
+    for token in Lexer::new(text, plain_backslash) {
+        if token.kind == Kind::Literal {
+            out.replace(token.start, token.end)?;
+        }
+    }
+    out.finish()
+}
+
+fn param_number(token: &[u8]) -> u32 {
+    token[1..].iter().fold(0u32, |n, d| n.saturating_mul(10).saturating_add(u32::from(d - b'0')))
+}
+
+/// Copies a text, putting parameter symbols in place of tokens.
+struct Writer<'a> {
+    text: &'a [u8],
+    out: Vec<u8>,
+    copied: usize,
+    param: u32,
+}
+
+impl<'a> Writer<'a> {
+    fn new(text: &'a [u8], highest_param: u32) -> Option<Self> {
+        let mut out = Vec::new();
+        out.try_reserve(text.len() + 64).ok()?;
+        Some(Writer { text, out, copied: 0, param: highest_param })
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        self.out.try_reserve(bytes.len()).ok()?;
+        self.out.extend_from_slice(bytes);
+        Some(())
+    }
+
+    fn replace(&mut self, start: usize, end: usize) -> Option<()> {
+        self.param = self.param.saturating_add(1);
+        let mut digits = [0u8; 11];
+        let mut first = digits.len();
+        let mut n = self.param;
+        while n > 0 {
+            first -= 1;
+            digits[first] = b'0' + (n % 10) as u8;
+            n /= 10;
+        }
+        first -= 1;
+        digits[first] = b'$';
+        self.push(&self.text[self.copied..start])?;
+        self.push(&digits[first..])?;
+        self.copied = end;
+        Some(())
+    }
+
+    fn finish(mut self) -> Option<Vec<u8>> {
+        self.push(&self.text[self.copied..])?;
+        Some(self.out)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// A number, or a string of any form.
+    Literal,
+    /// `$n`
+    Param,
+    /// White space or a comment.
+    Blank,
+    /// Names, key words, operators and the rest.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Token {
+    kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+struct Lexer<'a> {
+    text: &'a [u8],
+    pos: usize,
+    /// `standard_conforming_strings`: a backslash in a plain string is a character like any other.
+    plain_backslash: bool,
+}
+
+fn is_space(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
+fn is_ident_start(b: u8) -> bool {
+    b.is_ascii_alphabetic() || b == b'_' || b >= 0x80
+}
+
+fn is_ident(b: u8) -> bool {
+    is_ident_start(b) || b.is_ascii_digit() || b == b'$'
+}
+
+fn is_operator(b: u8) -> bool {
+    b"~!@#^&|`?+-*/%<>=".contains(&b)
+}
+
+impl<'a> Lexer<'a> {
+    fn new(text: &'a [u8], plain_backslash: bool) -> Self {
+        Lexer { text, pos: 0, plain_backslash }
+    }
+
+    fn at(&self, i: usize) -> u8 {
+        self.text.get(i).copied().unwrap_or(0)
+    }
+
+    fn next_significant(&mut self) -> Option<Token> {
+        self.find(|t| t.kind != Kind::Blank)
+    }
+
+    /// First position from `from` whose byte does not satisfy `keep`.
+    fn skip(&self, from: usize, keep: impl Fn(u8) -> bool) -> usize {
+        let mut i = from;
+        while i < self.text.len() && keep(self.text[i]) {
+            i += 1;
+        }
+        i
+    }
+
+    fn token(&self) -> (Kind, usize) {
+        let i = self.pos;
+        let (b, next) = (self.text[i], self.at(i + 1));
+        match b {
+            _ if is_space(b) => (Kind::Blank, self.skip(i, is_space)),
+            b'-' if next == b'-' => (Kind::Blank, self.line_comment(i)),
+            b'/' if next == b'*' => (Kind::Blank, self.block_comment(i)),
+            b'\'' => (Kind::Literal, self.string(i, !self.plain_backslash)),
+            b'e' | b'E' if next == b'\'' => (Kind::Literal, self.string(i + 1, true)),
+            b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if next == b'\'' => {
+                (Kind::Literal, self.string(i + 1, !self.plain_backslash && matches!(b, b'n' | b'N')))
+            }
+            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'\'' => (Kind::Literal, self.string(i + 2, false)),
+            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'"' => (Kind::Other, self.quoted(i + 2, b'"', false)),
+            b'"' => (Kind::Other, self.quoted(i, b'"', false)),
+            b'$' if next.is_ascii_digit() => (Kind::Param, self.skip(i + 1, |c| c.is_ascii_digit())),
+            b'$' => self.dollar(i),
+            b'0'..=b'9' => (Kind::Literal, self.number(i)),
+            b'.' if next == b'.' => (Kind::Other, i + 2),
+            b'.' if next.is_ascii_digit() => (Kind::Literal, self.number(i)),
+            _ if is_ident_start(b) => (Kind::Other, self.skip(i, is_ident)),
+            _ if is_operator(b) => (Kind::Other, self.operator(i)),
+            _ => (Kind::Other, i + 1),
+        }
+    }
+
+    fn line_comment(&self, from: usize) -> usize {
+        self.skip(from, |c| c != b'\n' && c != b'\r')
+    }
+
+    /// Nested as the server allows; an unterminated one reaches to the end.
+    fn block_comment(&self, from: usize) -> usize {
+        let (mut i, mut depth) = (from, 0u32);
+        while i < self.text.len() {
+            match (self.text[i], self.at(i + 1)) {
+                (b'/', b'*') => {
+                    depth += 1;
+                    i += 2;
+                }
+                (b'*', b'/') => {
+                    depth -= 1;
+                    i += 2;
+                    if depth == 0 {
+                        return i;
+                    }
+                }
+                _ => i += 1,
+            }
+        }
+        self.text.len()
+    }
+
+    /// End of what is quoted from `from` (at the opening quote); a doubled quote stands for itself.
+    fn quoted(&self, from: usize, quote: u8, escapes: bool) -> usize {
+        let mut i = from + 1;
+        while i < self.text.len() {
+            match self.text[i] {
+                b'\\' if escapes => i += 2,
+                c if c == quote && self.at(i + 1) == quote => i += 2,
+                c if c == quote => return i + 1,
+                _ => i += 1,
+            }
+        }
+        self.text.len()
+    }
+
+    /// A string, with the parts that continue it on later lines.
+    fn string(&self, from: usize, escapes: bool) -> usize {
+        let mut end = self.quoted(from, b'\'', escapes);
+        while let Some(part) = self.continuation(end) {
+            end = self.quoted(part, b'\'', escapes);
+        }
+        end
+    }
+
+    /// The opening quote of a continuation: white space with a line end in it (comments of the `--` kind allowed
+    /// after the line end), then a quote.
+    fn continuation(&self, from: usize) -> Option<usize> {
+        let mut i = from;
+        let mut line_end = false;
+        loop {
+            match self.at(i) {
+                b'\n' | b'\r' => line_end = true,
+                c if is_space(c) => {}
+                b'-' if self.at(i + 1) == b'-' => {
+                    i = self.line_comment(i);
+                    continue;
+                }
+                b'\'' if line_end => return Some(i),
+                _ => return None,
+            }
+            i += 1;
+        }
+    }
+
+    /// `$tag$ ... $tag$`, or a lone dollar sign.
+    fn dollar(&self, from: usize) -> (Kind, usize) {
+        let tag_end = if is_ident_start(self.at(from + 1)) {
+            self.skip(from + 1, |c| is_ident(c) && c != b'$')
+        } else {
+            from + 1
+        };
+        if self.at(tag_end) != b'$' || tag_end >= self.text.len() {
+            return (Kind::Other, from + 1);
+        }
+        let tag = &self.text[from..=tag_end];
+        let body = &self.text[tag_end + 1..];
+        let end = body.windows(tag.len()).position(|w| w == tag);
+        (Kind::Literal, end.map_or(self.text.len(), |p| tag_end + 1 + p + tag.len()))
+    }
+
+    /// Decimal, with fraction and exponent, or hexadecimal, octal or binary, with underscores (from 16 on).
+    fn number(&self, from: usize) -> usize {
+        let radix = self.at(from + 1) | 0x20;
+        if self.text[from] == b'0' && matches!(radix, b'x' | b'o' | b'b') {
+            let digit = |c: u8| match radix {
+                b'x' => c.is_ascii_hexdigit(),
+                b'o' => (b'0'..=b'7').contains(&c),
+                _ => c == b'0' || c == b'1',
+            };
+            let end = self.digits(from + 2, digit);
+            if end > from + 2 {
+                return end;
+            }
+        }
+        let decimal = |c: u8| c.is_ascii_digit();
+        let mut end = self.digits(from, decimal);
+        // two dots are an operator: 1..10 in a PL/pgSQL loop
+        if self.at(end) == b'.' && self.at(end + 1) != b'.' {
+            end = self.digits(end + 1, decimal);
+        }
+        if self.at(end) | 0x20 == b'e' {
+            let sign = usize::from(matches!(self.at(end + 1), b'+' | b'-'));
+            if self.at(end + 1 + sign).is_ascii_digit() {
+                end = self.digits(end + 1 + sign, decimal);
+            }
+        }
+        end
+    }
+
+    /// Digits, with single underscores between (or, after a radix prefix, before) them.
+    fn digits(&self, from: usize, digit: impl Fn(u8) -> bool) -> usize {
+        let mut i = from;
+        while digit(self.at(i)) || self.at(i) == b'_' && digit(self.at(i + 1)) {
+            i += 1;
+        }
+        i
+    }
+
+    /// The longest run of operator characters that holds no comment start; a trailing sign belongs to what follows
+    /// unless the operator also has one of the characters that may precede it (manual, 4.1.3).
+    fn operator(&self, from: usize) -> usize {
+        let mut end = from;
+        while is_operator(self.at(end)) {
+            let comment = matches!((self.at(end), self.at(end + 1)), (b'-', b'-') | (b'/', b'*'));
+            if comment && end > from {
+                break;
+            }
+            end += 1;
+        }
+        let odd = self.text[from..end].iter().any(|c| b"~!@#%^&|`?".contains(c));
+        while !odd && end > from + 1 && matches!(self.text[end - 1], b'+' | b'-') {
+            end -= 1;
+        }
+        end
+    }
+}
+
+impl Iterator for Lexer<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        if self.pos >= self.text.len() {
+            return None;
+        }
+        let (kind, end) = self.token();
+        let token = Token { kind, start: self.pos, end: end.clamp(self.pos + 1, self.text.len()) };
+        self.pos = token.end;
+        Some(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lit(s: &str) -> String {
+        String::from_utf8(literals(s.as_bytes(), true).unwrap()).unwrap()
+    }
+
+    fn at(s: &str, locations: &[usize], highest: u32) -> String {
+        String::from_utf8(at_locations(s.as_bytes(), locations.iter().copied(), highest, true).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn constants_at_known_places_become_parameters() {
+        assert_eq!(at("SELECT 1", &[7], 0), "SELECT $1");
+        assert_eq!(at("SELECT $1 + 'a''b', 2.5e-3", &[12, 20], 1), "SELECT $1 + $2, $3");
+        assert_eq!(at("SELECT -1, - 2", &[7, 11], 0), "SELECT $1, $2");
+        assert_eq!(at("SELECT TRUE, NULL", &[7, 13], 0), "SELECT $1, $2");
+        assert_eq!(at("SELECT 'a'\n  'b' , 3", &[7, 19], 0), "SELECT $1 , $2");
+        assert_eq!(at("SELECT $$x$y$$, $q$ ' $$ $q$", &[7, 16], 0), "SELECT $1, $2");
+        assert_eq!(at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 35], 0), "SELECT $1, $2, $3, $4, $5");
+    }
+
+    #[test]
+    fn a_place_named_twice_is_replaced_once() {
+        assert_eq!(at("SELECT 12, 3", &[7, 7, 11], 0), "SELECT $1, $2");
+    }
+
+    #[test]
+    fn a_place_outside_the_statement_is_ignored() {
+        assert_eq!(at("SELECT 1", &[7, 900], 0), "SELECT $1");
+    }
+
+    #[test]
+    fn backslash_escapes_follow_standard_conforming_strings() {
+        let text = br"SELECT 'a\' , 1 --'";
+        assert_eq!(literals(text, true).unwrap(), b"SELECT $1 , $2 --'");
+        assert_eq!(literals(text, false).unwrap(), b"SELECT $1");
+    }
+
+    #[test]
+    fn without_places_every_literal_goes_and_nothing_else() {
+        assert_eq!(lit("SELECT a1, \"b 2\", t.c FROM x2 WHERE y = 'z'"), "SELECT a1, \"b 2\", t.c FROM x2 WHERE y = $1");
+        assert_eq!(lit("SELECT $2, 5, $10 -- 7\n, 6"), "SELECT $2, $11, $10 -- 7\n, $12");
+        assert_eq!(lit("SELECT /* 1 /* 2 */ 3 */ 4"), "SELECT /* 1 /* 2 */ 3 */ $1");
+        assert_eq!(lit("SELECT 1.5, .5, 1., 1e5, 0xFF, 1_000, 0b1"), "SELECT $1, $2, $3, $4, $5, $6, $7");
+        assert_eq!(lit("SELECT a-1, a@-1, 3-2"), "SELECT a-$1, a@-$2, $3-$4");
+        assert_eq!(lit("SELECT x[1:2], y::text, 'p'::bytea"), "SELECT x[$1:$2], y::text, $3::bytea");
+        assert_eq!(lit("ALTER ROLE r PASSWORD 'secret'"), "ALTER ROLE r PASSWORD $1");
+        assert_eq!(lit("SELECT é1, 'é'"), "SELECT é1, $1");
+        assert_eq!(lit("FOR i IN 1..10"), "FOR i IN $1..$2");
+    }
+
+    #[test]
+    fn unterminated_strings_and_comments_end_with_the_text() {
+        assert_eq!(lit("SELECT 'abc"), "SELECT $1");
+        assert_eq!(lit("SELECT $a$ 1"), "SELECT $1");
+        assert_eq!(lit("SELECT /* 'a"), "SELECT /* 'a");
+        assert_eq!(lit("SELECT '"), "SELECT $1");
+        assert_eq!(lit("$"), "$");
+    }
+
+    #[test]
+    fn one_statement_is_cut_out_of_many() {
+        let s = b"SELECT 1;  SELECT 22 ; SELECT 3";
+        assert_eq!(statement_range(s, 0, 8), (0, 8));
+        assert_eq!(statement_range(s, 9, 12), (11, 9));
+        assert_eq!(statement_range(s, 22, 0), (23, 8));
+        assert_eq!(statement_range(s, -1, 5), (0, s.len()));
+        assert_eq!(statement_range(b"  ", 0, 0), (2, 0));
+        assert_eq!(statement_range(b"abc", 77, 5), (3, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_lexed_to_their_end(text in prop::collection::vec(any::<u8>(), 0..200), scs: bool) {
+            let tokens: Vec<Token> = Lexer::new(&text, scs).collect();
+            let mut pos = 0;
+            for t in &tokens {
+                prop_assert_eq!(t.start, pos);
+                prop_assert!(t.end > t.start);
+                pos = t.end;
+            }
+            prop_assert_eq!(pos, text.len());
+            literals(&text, scs).unwrap();
+        }
+
+        #[test]
+        fn no_string_literal_survives(secret in "[a-z]{12}", before in "[ -&(-~]{0,20}") {
+            let text = format!("SELECT {} \n, '{secret}'", before.replace(['$', '"', '-', '/', '\\'], " "));
+            let normalised = lit(&text);
+            prop_assert!(!normalised.contains(&secret), "{}", normalised);
+        }
+
+        #[test]
+        fn places_never_break_the_text(text in "[ -~]{0,60}", mut places in prop::collection::vec(0usize..70, 0..8)) {
+            places.sort_unstable();
+            at_locations(text.as_bytes(), places.into_iter(), 0, true).unwrap();
+        }
+    }
+}

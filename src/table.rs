@@ -1,0 +1,672 @@
+//! The entries: an array of slots that never moves, an index over it, and the rules for making and giving up entries.
+//!
+//! Who may touch what:
+//! - a slot's [`Body`] only under the slot's spinlock;
+//! - a slot's identity as the index sees it (`queryid`, `who`, `toplevel`) and its place in a bucket's chain are
+//!   changed under the partition's lock held exclusively, and read under it held in either way;
+//! - the text pool's free list under the text lock.
+//!
+//! The order is partition lock, then spinlock; never two partition locks, two spinlocks, or the text lock together
+//! with any other. A backend may use a slot number it remembers without any partition lock: it takes the spinlock,
+//! compares the key stored under it, and goes through the index when that is another ([`Table::update`]).
+//!
+//! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
+//! library's in tests.
+
+use crate::counters::{Counters, Evicted};
+use crate::key::Key;
+use crate::pg::spin::Mutex;
+use crate::textpool::{TextPool, TextRef};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// The index is cut into this many partitions, each with a lock of its own.
+pub const PARTITIONS: usize = 32;
+/// How long a backend waits for one slot before it skips the record. A holder needs well under a microsecond; only
+/// one that lost its processor for this long is given up on.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Slots an eviction looks at to find its victim.
+const SAMPLE: u32 = 16;
+/// Rounds before an eviction, or an insertion that loses every race, gives up.
+const ROUNDS: usize = 8;
+const NONE: u32 = u32::MAX;
+
+/// Locks that may put the caller to sleep. While one is held nothing may raise, allocate or come back here.
+pub trait Locks {
+    fn shared<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
+    fn exclusive<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
+    fn texts<R>(&self, f: impl FnOnce() -> R) -> R;
+}
+
+/// What a slot's spinlock guards.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Body {
+    pub key: Key,
+    /// Whether the slot is an entry that readers may see.
+    pub used: bool,
+    /// The server's number of the text's encoding.
+    pub encoding: i32,
+    /// Changes whenever the slot becomes, or ceases to be, an entry.
+    pub generation: u32,
+    pub text: TextRef,
+    /// When the entry was made and when its min and max were last reset; microseconds of the server's epoch.
+    pub stats_since: i64,
+    pub minmax_stats_since: i64,
+    pub counters: Counters,
+}
+
+/// One place for an entry, on cache lines of its own.
+#[repr(C, align(64))]
+pub struct Slot {
+    body: Mutex<Body>,
+    queryid: AtomicU64,
+    who: AtomicU64,
+    toplevel: AtomicU32,
+    /// Next slot in the bucket's chain, or on the free list.
+    next: AtomicU32,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Slot {
+            body: Mutex::new(Body::default()),
+            queryid: AtomicU64::new(0),
+            who: AtomicU64::new(0),
+            toplevel: AtomicU32::new(0),
+            next: AtomicU32::new(NONE),
+        }
+    }
+}
+
+impl Slot {
+    fn is(&self, key: &Key) -> bool {
+        self.queryid.load(Relaxed) == key.queryid
+            && self.who.load(Relaxed) == who(key)
+            && self.toplevel.load(Relaxed) == u32::from(key.toplevel)
+    }
+
+    fn name(&self, key: &Key) {
+        self.queryid.store(key.queryid, Relaxed);
+        self.who.store(who(key), Relaxed);
+        self.toplevel.store(u32::from(key.toplevel), Relaxed);
+    }
+}
+
+fn who(key: &Key) -> u64 {
+    u64::from(key.userid) << 32 | u64::from(key.dbid)
+}
+
+/// State of the table as a whole.
+#[repr(C, align(64))]
+pub struct State {
+    /// Free list: a counter against ABA in the upper half, the first slot in the lower.
+    free: AtomicU64,
+    hand: AtomicU32,
+    entries: AtomicU32,
+    /// Entries given up for want of room since the last full reset.
+    pub dealloc: AtomicU64,
+    /// Time of the last full reset, microseconds of the server's epoch.
+    pub stats_reset: AtomicI64,
+    /// Times a slot's spinlock was found held.
+    pub lock_waits: AtomicU64,
+    /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
+    pub skipped: AtomicU64,
+    evicted: Mutex<Evicted>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            free: AtomicU64::new(u64::from(NONE)),
+            hand: AtomicU32::new(0),
+            entries: AtomicU32::new(0),
+            dealloc: AtomicU64::new(0),
+            stats_reset: AtomicI64::new(0),
+            lock_waits: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            evicted: Mutex::new(Evicted::default()),
+        }
+    }
+}
+
+/// Outcome of [`Table::update`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Update {
+    Done,
+    /// The slot holds no entry, or another one.
+    OtherKey,
+    /// Its lock was held beyond all patience.
+    Busy,
+}
+
+/// What a new entry starts with.
+#[derive(Clone, Copy)]
+pub struct NewEntry<'a> {
+    pub text: &'a [u8],
+    pub encoding: i32,
+    /// Now, microseconds of the server's epoch.
+    pub now: i64,
+}
+
+/// The table over its parts in shared memory. `clip` cuts a text of the backend's encoding (see
+/// [`TextPool::store`]).
+#[derive(Clone, Copy)]
+pub struct Table<'a, L> {
+    pub state: &'a State,
+    pub buckets: &'a [AtomicU32],
+    pub slots: &'a [Slot],
+    pub texts: TextPool<'a>,
+    pub locks: L,
+    pub clip: fn(&[u8], usize) -> usize,
+}
+
+/// How many buckets an index over `slots` slots has.
+pub fn bucket_count(slots: usize) -> usize {
+    slots.next_power_of_two().max(PARTITIONS)
+}
+
+impl<L: Locks> Table<'_, L> {
+    /// Makes all slots free. Once, before anyone else looks.
+    pub fn init(&self, now: i64) {
+        self.buckets.iter().for_each(|b| b.store(NONE, Relaxed));
+        self.texts.init();
+        self.state.stats_reset.store(now, Relaxed);
+        (0..self.slots.len() as u32).rev().for_each(|n| self.put_free(n));
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> u32 {
+        self.state.entries.load(Relaxed)
+    }
+
+    /// What evicted entries had counted since the last full reset.
+    pub fn evicted(&self) -> Evicted {
+        *self.state.evicted.lock()
+    }
+
+    /// Changes the counters of the entry in slot `n` if it is `key`'s. Takes only the slot's spinlock: `change` is
+    /// plain arithmetic.
+    #[inline]
+    pub fn update(&self, n: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
+        let Some(slot) = self.slots.get(n as usize) else { return Update::OtherKey };
+        let body = slot.body.try_lock().or_else(|| {
+            self.state.lock_waits.fetch_add(1, Relaxed);
+            slot.body.try_lock_for(PATIENCE)
+        });
+        let Some(mut body) = body else { return Update::Busy };
+        if body.key != *key || !body.used {
+            return Update::OtherKey;
+        }
+        change(&mut body.counters);
+        Update::Done
+    }
+
+    /// The slot of `key`'s entry. Takes the partition's lock shared.
+    pub fn lookup(&self, key: &Key) -> Option<u32> {
+        let hash = key.hash();
+        self.locks.shared(self.partition(hash), || self.find(key, hash))
+    }
+
+    /// Changes `key`'s entry, which is made when there is none; the slot it is in. `None`, and one more skipped,
+    /// when that cannot be done.
+    pub fn update_or_insert(
+        &self,
+        key: &Key,
+        new: NewEntry,
+        change: impl Fn(&mut Counters) + Copy,
+    ) -> Option<u32> {
+        for _ in 0..ROUNDS {
+            let n = match self.lookup(key) {
+                Some(n) => n,
+                None => match self.insert(key, new, change) {
+                    Inserted::New(n) => return Some(n),
+                    Inserted::Other(n) => n,
+                    Inserted::NoRoom => break,
+                },
+            };
+            match self.update(n, key, change) {
+                Update::Done => return Some(n),
+                Update::OtherKey => {}
+                Update::Busy => break,
+            }
+        }
+        self.skip();
+        None
+    }
+
+    /// Counts a record that could not be kept.
+    #[cold]
+    pub fn skip(&self) {
+        self.state.skipped.fetch_add(1, Relaxed);
+    }
+
+    fn insert(&self, key: &Key, new: NewEntry, change: impl FnOnce(&mut Counters)) -> Inserted {
+        let Some(n) = self.take_free().or_else(|| self.evict(new.now)) else { return Inserted::NoRoom };
+        let text = self.locks.texts(|| self.texts.store(new.text, self.clip));
+        let slot = &self.slots[n as usize];
+        {
+            let mut body = slot.body.lock();
+            *body = Body {
+                key: *key,
+                used: false,
+                encoding: new.encoding,
+                generation: body.generation.wrapping_add(1),
+                text,
+                stats_since: new.now,
+                minmax_stats_since: new.now,
+                counters: Counters::default(),
+            };
+            change(&mut body.counters);
+        }
+        let hash = key.hash();
+        let other = self.locks.exclusive(self.partition(hash), || {
+            let other = self.find(key, hash);
+            if other.is_none() {
+                self.link(n, key, hash);
+                slot.body.lock().used = true;
+            }
+            other
+        });
+        match other {
+            None => Inserted::New(n),
+            Some(other) => {
+                // someone else was first: the slot was never seen by anyone
+                slot.body.lock().text = TextRef::EMPTY;
+                self.locks.texts(|| self.texts.free(text));
+                self.put_free(n);
+                Inserted::Other(other)
+            }
+        }
+    }
+
+    /// Gives up the entry worth least among a few, and hands its slot to the caller.
+    fn evict(&self, now: i64) -> Option<u32> {
+        for _ in 0..ROUNDS {
+            let Some((n, key)) = self.victim(now) else { continue };
+            if let Some(gone) = self.remove(n, &key) {
+                self.state.evicted.lock().take(&gone.counters);
+                self.state.dealloc.fetch_add(1, Relaxed);
+                return Some(n);
+            }
+        }
+        None
+    }
+
+    fn victim(&self, now: i64) -> Option<(u32, Key)> {
+        let from = self.state.hand.fetch_add(SAMPLE, Relaxed);
+        (0..SAMPLE.min(self.slots.len() as u32))
+            .filter_map(|i| {
+                let n = from.wrapping_add(i) % self.slots.len() as u32;
+                let body = self.slots[n as usize].body.try_lock()?;
+                body.used.then(|| (body.counters.score(now), n, body.key))
+            })
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, n, key)| (n, key))
+    }
+
+    /// Ends `key`'s entry in slot `n`, if that is still what it holds; the slot is then the caller's. Its text is
+    /// freed.
+    fn remove(&self, n: u32, key: &Key) -> Option<Body> {
+        let hash = key.hash();
+        let slot = &self.slots[n as usize];
+        let gone = self.locks.exclusive(self.partition(hash), || {
+            let gone = {
+                let mut body = slot.body.try_lock_for(PATIENCE)?;
+                if !body.used || body.key != *key {
+                    return None;
+                }
+                let gone = *body;
+                body.used = false;
+                body.generation = body.generation.wrapping_add(1);
+                body.text = TextRef::EMPTY;
+                gone
+            };
+            self.unlink(n, hash);
+            Some(gone)
+        })?;
+        self.locks.texts(|| self.texts.free(gone.text));
+        Some(gone)
+    }
+
+    /// Removes the entries that `which` picks; whether that left none.
+    pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
+        for (n, body) in self.bodies() {
+            if which(&body.key) && self.remove(n, &body.key).is_some() {
+                self.put_free(n);
+            }
+        }
+        self.entries() == 0
+    }
+
+    /// Starts everything that is counted over the whole table anew.
+    pub fn reset_totals(&self, now: i64) {
+        *self.state.evicted.lock() = Evicted::default();
+        self.state.dealloc.store(0, Relaxed);
+        self.state.lock_waits.store(0, Relaxed);
+        self.state.skipped.store(0, Relaxed);
+        self.state.stats_reset.store(now, Relaxed);
+    }
+
+    /// Starts min and max of the entries that `which` picks anew.
+    pub fn reset_minmax_where(&self, now: i64, which: impl Fn(&Key) -> bool) {
+        for slot in self.slots {
+            let mut body = slot.body.lock();
+            if body.used && which(&body.key) {
+                body.counters.reset_minmax();
+                body.minmax_stats_since = now;
+            }
+        }
+    }
+
+    /// A copy of every entry, one after the other. Takes one spinlock at a time.
+    pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(n, slot)| {
+            let body = *slot.body.lock();
+            body.used.then_some((n as u32, body))
+        })
+    }
+
+    /// Whether slot `n` still holds the entry that `body` is a copy of, hence the text read meanwhile was its text.
+    pub fn unchanged(&self, n: u32, body: &Body) -> bool {
+        self.slots.get(n as usize).is_some_and(|s| s.body.lock().generation == body.generation)
+    }
+
+    fn partition(&self, hash: u64) -> usize {
+        self.bucket_number(hash) * PARTITIONS / self.buckets.len()
+    }
+
+    fn bucket_number(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    /// Under the partition's lock.
+    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+        let mut n = self.buckets[self.bucket_number(hash)].load(Relaxed);
+        while let Some(slot) = self.slots.get(n as usize) {
+            if slot.is(key) {
+                return Some(n);
+            }
+            n = slot.next.load(Relaxed);
+        }
+        None
+    }
+
+    /// Under the partition's lock, exclusive.
+    fn link(&self, n: u32, key: &Key, hash: u64) {
+        let slot = &self.slots[n as usize];
+        let bucket = &self.buckets[self.bucket_number(hash)];
+        slot.name(key);
+        slot.next.store(bucket.load(Relaxed), Relaxed);
+        bucket.store(n, Relaxed);
+        self.state.entries.fetch_add(1, Relaxed);
+    }
+
+    /// Under the partition's lock, exclusive.
+    fn unlink(&self, n: u32, hash: u64) {
+        let mut link = &self.buckets[self.bucket_number(hash)];
+        while link.load(Relaxed) != n {
+            let Some(slot) = self.slots.get(link.load(Relaxed) as usize) else { return };
+            link = &slot.next;
+        }
+        link.store(self.slots[n as usize].next.load(Relaxed), Relaxed);
+        self.state.entries.fetch_sub(1, Relaxed);
+    }
+
+    fn take_free(&self) -> Option<u32> {
+        use std::sync::atomic::Ordering::{AcqRel, Acquire};
+        let free = &self.state.free;
+        let taken = free.fetch_update(AcqRel, Acquire, |head| {
+            let slot = self.slots.get(head as u32 as usize)?;
+            Some(next_tag(head) | u64::from(slot.next.load(Relaxed)))
+        });
+        taken.ok().map(|head| head as u32)
+    }
+
+    fn put_free(&self, n: u32) {
+        use std::sync::atomic::Ordering::{Acquire, Release};
+        let free = &self.state.free;
+        let mut head = free.load(Acquire);
+        loop {
+            self.slots[n as usize].next.store(head as u32, Relaxed);
+            match free.compare_exchange_weak(head, next_tag(head) | u64::from(n), Release, Acquire) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+fn next_tag(head: u64) -> u64 {
+    (head >> 32).wrapping_add(1) << 32
+}
+
+enum Inserted {
+    New(u32),
+    /// The key has an entry already, in this slot.
+    Other(u32),
+    NoRoom,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{Event, Kind, Usage};
+    use crate::textpool::{Block, PoolState};
+    use std::sync::RwLock;
+    use std::sync::atomic::AtomicBool;
+
+    struct StdLocks {
+        partitions: Vec<RwLock<()>>,
+        texts: RwLock<()>,
+    }
+
+    impl Locks for &StdLocks {
+        fn shared<R>(&self, p: usize, f: impl FnOnce() -> R) -> R {
+            let _guard = self.partitions[p].read().unwrap();
+            f()
+        }
+        fn exclusive<R>(&self, p: usize, f: impl FnOnce() -> R) -> R {
+            let _guard = self.partitions[p].write().unwrap();
+            f()
+        }
+        fn texts<R>(&self, f: impl FnOnce() -> R) -> R {
+            let _guard = self.texts.write().unwrap();
+            f()
+        }
+    }
+
+    struct Owned {
+        state: State,
+        buckets: Vec<AtomicU32>,
+        slots: Vec<Slot>,
+        pool: PoolState,
+        links: Vec<AtomicU32>,
+        blocks: Vec<Block>,
+        locks: StdLocks,
+    }
+
+    impl Owned {
+        fn new(max: usize) -> Self {
+            let o = Owned {
+                state: State::default(),
+                buckets: (0..bucket_count(max)).map(|_| AtomicU32::new(0)).collect(),
+                slots: (0..max).map(|_| Slot::default()).collect(),
+                pool: PoolState::default(),
+                links: (0..1000).map(|_| AtomicU32::new(0)).collect(),
+                blocks: (0..1000).map(|_| Block::default()).collect(),
+                locks: StdLocks { partitions: (0..PARTITIONS).map(|_| RwLock::new(())).collect(), texts: RwLock::new(()) },
+            };
+            o.table().init(7);
+            o
+        }
+
+        fn table(&self) -> Table<'_, &StdLocks> {
+            Table {
+                state: &self.state,
+                buckets: &self.buckets,
+                slots: &self.slots,
+                texts: TextPool { state: &self.pool, links: &self.links, blocks: &self.blocks },
+                locks: &self.locks,
+                clip: |_, n| n,
+            }
+        }
+    }
+
+    fn key(queryid: u64) -> Key {
+        Key { queryid, userid: 10, dbid: 5, toplevel: true }
+    }
+
+    fn call(c: &mut Counters) {
+        call_of(1_000_000, 1)(c);
+    }
+
+    fn call_of(nanoseconds: u64, at: i64) -> impl Fn(&mut Counters) + Copy {
+        move |c| {
+            c.add(&Event {
+                kind: Kind::Exec,
+                weight: 1.0,
+                nanoseconds,
+                rows: 1,
+                usage: &Usage::default(),
+                jit: None,
+                at,
+                own_draw: true,
+            })
+        }
+    }
+
+    const NEW: NewEntry = NewEntry { text: b"SELECT $1", encoding: 6, now: 100 };
+
+    fn calls<L: Locks>(t: &Table<L>) -> f64 {
+        t.bodies().map(|(_, b)| b.counters.exec.calls).sum()
+    }
+
+    #[test]
+    fn an_entry_is_made_once_and_counted_into() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let n = t.update_or_insert(&key(1), NEW, call).unwrap();
+        assert_eq!(t.update_or_insert(&key(1), NEW, call), Some(n));
+        assert_eq!(t.update(n, &key(1), call), Update::Done);
+        assert_eq!(t.update(n, &key(2), call), Update::OtherKey);
+        assert_eq!((t.entries(), t.lookup(&key(1)), t.lookup(&key(2))), (1, Some(n), None));
+        let (_, body) = t.bodies().next().unwrap();
+        assert_eq!((body.counters.exec.calls, body.stats_since, body.encoding), (3.0, 100, 6));
+        let mut text = Vec::new();
+        t.texts.read(body.text, |b| text.extend_from_slice(b));
+        assert_eq!(text, b"SELECT $1");
+    }
+
+    #[test]
+    fn a_full_table_evicts_and_keeps_the_sums() {
+        let o = Owned::new(100);
+        let t = o.table();
+        for q in 1..=1000 {
+            assert!(t.update_or_insert(&key(q), NEW, call).is_some());
+        }
+        assert_eq!(t.entries(), 100);
+        assert_eq!(t.state.dealloc.load(Relaxed), 900);
+        assert_eq!(calls(&t) + t.evicted().exec.calls, 1000.0);
+        assert_eq!(t.evicted().rows, 900.0);
+        assert_eq!(t.state.skipped.load(Relaxed), 0);
+        assert_eq!(t.texts.used_bytes(), 100 * 128);
+    }
+
+    #[test]
+    fn a_costly_entry_outlives_a_flood() {
+        let o = Owned::new(100);
+        let t = o.table();
+        t.update_or_insert(&key(999_999), NEW, call_of(5_000_000_000, 1)).unwrap();
+        for q in 1..=20_000 {
+            t.update_or_insert(&key(q), NEW, call_of(50_000, 1)).unwrap();
+        }
+        assert!(t.lookup(&key(999_999)).is_some());
+    }
+
+    #[test]
+    fn removed_entries_free_their_slots_and_texts() {
+        let o = Owned::new(100);
+        let t = o.table();
+        for q in 1..=50 {
+            t.update_or_insert(&key(q), NEW, call).unwrap();
+        }
+        assert!(!t.remove_where(|k| k.queryid <= 20));
+        assert_eq!((t.entries(), t.texts.used_bytes()), (30, 30 * 128));
+        assert!(t.remove_where(|_| true));
+        assert_eq!((t.entries(), t.texts.used_bytes(), calls(&t)), (0, 0, 0.0));
+        for q in 1..=100 {
+            t.update_or_insert(&key(q), NEW, call).unwrap();
+        }
+        assert_eq!((t.entries(), t.state.dealloc.load(Relaxed)), (100, 0));
+    }
+
+    #[test]
+    fn a_remembered_slot_is_not_believed_after_its_entry_went() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let n = t.update_or_insert(&key(1), NEW, call).unwrap();
+        let (_, before) = t.bodies().next().unwrap();
+        t.remove_where(|_| true);
+        assert_eq!(t.update(n, &key(1), call), Update::OtherKey);
+        assert!(!t.unchanged(n, &before));
+    }
+
+    #[test]
+    fn counts_are_exact_while_threads_insert_evict_and_read() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let (threads, each) = (4u64, 20_000u64);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let writers: Vec<_> = (0..threads)
+                .map(|id| {
+                    s.spawn(move || {
+                        for i in 0..each {
+                            // half on five shared statements, half spread over more than there is room for
+                            let q = if i % 2 == 0 { i % 10 } else { 1000 + (i * 7919 + id) % 300 };
+                            t.update_or_insert(&key(q + 1), NEW, call).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            s.spawn(|| {
+                while !done.load(Relaxed) {
+                    for (n, body) in t.bodies() {
+                        let c = &body.counters.exec;
+                        assert!(c.min <= c.mean && c.mean <= c.max && c.calls >= 1.0);
+                        let mut text = Vec::new();
+                        t.texts.read(body.text, |b| text.extend_from_slice(b));
+                        assert!(!t.unchanged(n, &body) || text == b"SELECT $1");
+                    }
+                }
+            });
+            writers.into_iter().for_each(|w| w.join().unwrap());
+            done.store(true, Relaxed);
+        });
+        assert_eq!(calls(&t) + t.evicted().exec.calls, (threads * each) as f64);
+        let mut keys: Vec<u64> = t.bodies().map(|(_, b)| b.key.queryid).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), t.entries() as usize);
+    }
+
+    #[test]
+    fn threads_that_meet_at_a_new_statement_make_one_entry() {
+        for round in 0..200 {
+            let o = Owned::new(100);
+            let t = o.table();
+            let barrier = std::sync::Barrier::new(4);
+            std::thread::scope(|s| {
+                for _ in 0..4 {
+                    s.spawn(|| {
+                        barrier.wait();
+                        t.update_or_insert(&key(round), NEW, call).unwrap();
+                    });
+                }
+            });
+            assert_eq!((t.entries(), calls(&t)), (1, 4.0));
+            assert_eq!(t.texts.used_bytes(), 128);
+        }
+    }
+}

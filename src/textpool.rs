@@ -1,0 +1,244 @@
+//! The pool that holds the statements' texts: fixed blocks, chained per text, with a free list.
+//!
+//! [`TextPool::store`] and [`TextPool::free`] change the free list: their caller holds the pool's lock (the glue's
+//! one LWLock for texts). [`TextPool::read`] takes no lock at all: every byte is an atomic, so a text that is freed
+//! and overwritten while it is being copied yields garbage, never undefined behaviour, and the caller finds out by
+//! checking that the slot still names the same text afterwards.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+const WORDS: usize = 16;
+/// Bytes of text in a block.
+pub const BLOCK: usize = WORDS * 8;
+/// A text gets at most this fraction of the pool, so that one giant cannot push all others out.
+const SHARE: usize = 8;
+const NONE: u32 = u32::MAX;
+
+/// One block of text.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct Block([AtomicU64; WORDS]);
+
+/// The free list's state.
+#[derive(Default)]
+#[repr(C)]
+pub struct PoolState {
+    free_head: AtomicU32,
+    free_blocks: AtomicU32,
+}
+
+/// Where a text lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct TextRef {
+    head: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Whether the end was cut off for want of room.
+    pub truncated: bool,
+}
+
+impl TextRef {
+    pub const EMPTY: TextRef = TextRef { head: NONE, len: 0, truncated: false };
+}
+
+impl Default for TextRef {
+    fn default() -> Self {
+        TextRef::EMPTY
+    }
+}
+
+/// The pool over its three parts in shared memory; as many links as blocks.
+#[derive(Clone, Copy)]
+pub struct TextPool<'a> {
+    pub state: &'a PoolState,
+    pub links: &'a [AtomicU32],
+    pub blocks: &'a [Block],
+}
+
+impl TextPool<'_> {
+    /// Puts all blocks on the free list. Once, before anyone else looks.
+    pub fn init(&self) {
+        let n = self.blocks.len() as u32;
+        for (i, link) in self.links.iter().enumerate() {
+            let next = i as u32 + 1;
+            link.store(if next < n { next } else { NONE }, Relaxed);
+        }
+        self.state.free_head.store(if n > 0 { 0 } else { NONE }, Relaxed);
+        self.state.free_blocks.store(n, Relaxed);
+    }
+
+    /// Bytes in use, whole blocks.
+    pub fn used_bytes(&self) -> u64 {
+        (self.blocks.len() as u64).saturating_sub(u64::from(self.state.free_blocks.load(Relaxed))) * BLOCK as u64
+    }
+
+    pub fn total_bytes(&self) -> u64 {
+        (self.blocks.len() * BLOCK) as u64
+    }
+
+    /// Stores `text`, or as much of its beginning as there is room for; `clip(text, limit)` says how many bytes up
+    /// to `limit` end on a character boundary. The caller holds the pool's lock.
+    pub fn store(&self, text: &[u8], clip: impl Fn(&[u8], usize) -> usize) -> TextRef {
+        let room = self.state.free_blocks.load(Relaxed) as usize;
+        let most = room.min((self.blocks.len() / SHARE).max(1)) * BLOCK;
+        let truncated = text.len() > most;
+        let len = if truncated { clip(text, most).min(most) } else { text.len() };
+        let text = &text[..len];
+        let mut taken = 0;
+        let head = self.state.free_head.load(Relaxed);
+        let mut next = head;
+        for part in text.chunks(BLOCK) {
+            let Some((block, link)) = self.block(next) else { break };
+            for (word, bytes) in block.0.iter().zip(part.chunks(8)) {
+                let mut b = [0u8; 8];
+                b[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_ne_bytes(b), Relaxed);
+            }
+            next = link.load(Relaxed);
+            taken += 1;
+        }
+        if taken == 0 {
+            return TextRef { truncated, ..TextRef::EMPTY };
+        }
+        // the last block's link still names the rest of the free list; a text's length says where it ends
+        self.state.free_head.store(next, Relaxed);
+        self.state.free_blocks.fetch_sub(taken, Relaxed);
+        TextRef { head, len: len as u32, truncated }
+    }
+
+    /// Gives a text's blocks back. The caller holds the pool's lock, and the text is no longer any slot's.
+    pub fn free(&self, text: TextRef) {
+        let blocks = (text.len as usize).div_ceil(BLOCK);
+        let mut last = text.head;
+        for _ in 1..blocks {
+            let Some((_, link)) = self.block(last) else { return };
+            last = link.load(Relaxed);
+        }
+        if blocks > 0 && let Some((_, link)) = self.block(last) {
+            link.store(self.state.free_head.load(Relaxed), Relaxed);
+            self.state.free_head.store(text.head, Relaxed);
+            self.state.free_blocks.fetch_add(blocks as u32, Relaxed);
+        }
+    }
+
+    /// Appends the text's bytes to `out`, block by block: garbage when the text was freed meanwhile.
+    pub fn read(&self, text: TextRef, mut out: impl FnMut(&[u8])) {
+        let mut left = text.len as usize;
+        let mut next = text.head;
+        while left > 0 {
+            let Some((block, link)) = self.block(next) else { return };
+            let mut bytes = [0u8; BLOCK];
+            for (to, word) in bytes.chunks_exact_mut(8).zip(&block.0) {
+                to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+            }
+            let n = left.min(BLOCK);
+            out(&bytes[..n]);
+            left -= n;
+            next = link.load(Relaxed);
+        }
+    }
+
+    fn block(&self, n: u32) -> Option<(&Block, &AtomicU32)> {
+        Some((self.blocks.get(n as usize)?, self.links.get(n as usize)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Owned {
+        state: PoolState,
+        links: Vec<AtomicU32>,
+        blocks: Vec<Block>,
+    }
+
+    impl Owned {
+        fn new(blocks: usize) -> Self {
+            let o = Owned {
+                state: PoolState::default(),
+                links: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+                blocks: (0..blocks).map(|_| Block::default()).collect(),
+            };
+            o.pool().init();
+            o
+        }
+
+        fn pool(&self) -> TextPool<'_> {
+            TextPool { state: &self.state, links: &self.links, blocks: &self.blocks }
+        }
+    }
+
+    fn text(pool: &TextPool, r: TextRef) -> Vec<u8> {
+        let mut out = Vec::new();
+        pool.read(r, |b| out.extend_from_slice(b));
+        out
+    }
+
+    fn utf8(text: &[u8], limit: usize) -> usize {
+        std::str::from_utf8(text).unwrap().floor_char_boundary(limit)
+    }
+
+    #[test]
+    fn texts_of_all_lengths_come_back() {
+        let o = Owned::new(100);
+        for len in [0, 1, 7, 8, 127, 128, 129, 1000] {
+            let t: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let r = o.pool().store(&t, |_, n| n);
+            assert_eq!((text(&o.pool(), r), r.truncated), (t, false));
+        }
+    }
+
+    #[test]
+    fn a_text_longer_than_its_share_is_cut_on_a_character_boundary_and_marked() {
+        let o = Owned::new(8);
+        let t = "aé".repeat(500);
+        let r = o.pool().store(t.as_bytes(), utf8);
+        // one block of 128 bytes; byte 128 is in the middle of a character
+        assert_eq!((r.truncated, text(&o.pool(), r)), (true, t.as_bytes()[..127].to_vec()));
+    }
+
+    #[test]
+    fn a_full_pool_stores_empty_marked_texts_and_recovers() {
+        let o = Owned::new(8);
+        let held: Vec<TextRef> = (0..8).map(|_| o.pool().store(&[b'x'; 128], |_, n| n)).collect();
+        assert_eq!(o.pool().used_bytes(), o.pool().total_bytes());
+        assert_eq!(o.pool().store(b"y", |_, n| n), TextRef { truncated: true, ..TextRef::EMPTY });
+        held.iter().for_each(|r| o.pool().free(*r));
+        assert_eq!(o.pool().used_bytes(), 0);
+        let r = o.pool().store(b"y", |_, n| n);
+        assert_eq!(text(&o.pool(), r), b"y");
+    }
+
+    #[test]
+    fn freeing_an_empty_text_changes_nothing() {
+        let o = Owned::new(8);
+        o.pool().free(TextRef::EMPTY);
+        assert_eq!(o.pool().used_bytes(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_block_is_lost_or_given_twice(steps in prop::collection::vec((any::<bool>(), 0usize..700), 1..200)) {
+            let o = Owned::new(64);
+            let mut live: Vec<(TextRef, Vec<u8>)> = Vec::new();
+            for (n, (store, size)) in steps.into_iter().enumerate() {
+                if store || live.is_empty() {
+                    let t = vec![n as u8; size];
+                    let r = o.pool().store(&t, |_, n| n);
+                    live.push((r, t[..r.len as usize].to_vec()));
+                } else {
+                    let (r, _) = live.swap_remove(size % live.len());
+                    o.pool().free(r);
+                }
+                for (r, t) in &live {
+                    prop_assert_eq!(&text(&o.pool(), *r), t);
+                }
+                let used: usize = live.iter().map(|(_, t)| t.len().div_ceil(BLOCK)).sum();
+                prop_assert_eq!(o.pool().used_bytes(), (used * BLOCK) as u64);
+            }
+        }
+    }
+}
