@@ -40,6 +40,12 @@ pub enum Found<'a> {
     Normalised(&'a [u8]),
 }
 
+impl Default for Carried {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Carried {
     pub const fn new() -> Self {
         Carried { entries: Vec::new(), bytes: 0 }

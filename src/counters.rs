@@ -52,7 +52,8 @@ pub struct Event<'a> {
     pub weight: f64,
     pub nanoseconds: u64,
     pub rows: u64,
-    pub usage: &'a Usage,
+    /// `None` when nothing was used.
+    pub usage: Option<&'a Usage>,
     pub jit: Option<&'a Jit>,
     /// When the top-level statement around it began, in microseconds of the server's epoch.
     pub at: i64,
@@ -77,7 +78,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, weight: f64, ms: f64) {
         self.calls += weight;
         self.total += weight * ms;
@@ -137,7 +138,7 @@ pub struct Counters {
 const MS_PER_NS: f64 = 1e-6;
 
 impl Counters {
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, e: &Event) {
         let ms = e.nanoseconds as f64 * MS_PER_NS;
         let w = e.weight;
@@ -156,22 +157,28 @@ impl Counters {
                 }
             }
         }
-        let u = e.usage;
-        if u.blocks.iter().fold(0, |any, x| any | x) != 0 {
-            for (sum, x) in self.blocks.iter_mut().zip(u.blocks) {
-                *sum += w * x as f64;
-            }
+        if let Some(usage) = e.usage {
+            self.add_usage(w, usage);
+        }
+        if let Some(j) = e.jit {
+            self.add_jit(w, j);
+        }
+    }
+
+    #[inline(never)]
+    fn add_usage(&mut self, w: f64, u: &Usage) {
+        for (sum, x) in self.blocks.iter_mut().zip(u.blocks) {
+            *sum += w * x as f64;
+        }
+        if u.timers.iter().any(|x| *x != 0) {
             for (sum, x) in self.timers.iter_mut().zip(u.timers) {
                 *sum += w * (x as f64 * MS_PER_NS);
             }
         }
-        if u.wal.iter().fold(0, |any, x| any | x) != 0 {
+        if u.wal[0] != 0 {
             for (sum, x) in self.wal.iter_mut().zip(u.wal) {
                 *sum += w * x as f64;
             }
-        }
-        if let Some(j) = e.jit {
-            self.add_jit(w, j);
         }
     }
 
@@ -235,13 +242,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn exec(weight: f64, ms: f64, rows: u64) -> Event<'static> {
-        static NONE: Usage = Usage { blocks: [0; BLOCKS], timers: [0; TIMERS], wal: [0; WAL] };
         Event {
             kind: Kind::Exec,
             weight,
             nanoseconds: (ms / MS_PER_NS).round() as u64,
             rows,
-            usage: &NONE,
+            usage: None,
             jit: None,
             at: 1,
             own_draw: true,
@@ -297,8 +303,9 @@ mod tests {
     #[test]
     fn planning_counts_apart_but_shares_usage() {
         let mut c = Counters::default();
-        let usage = Usage { blocks: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], timers: [1_000_000; 6], wal: [1, 0, 80, 0] };
-        c.add(&Event { kind: Kind::Plan, usage: &usage, ..exec(2.0, 1.0, 7) });
+        let usage =
+            Usage { blocks: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], timers: [1_000_000; 6], wal: [1, 0, 80, 0] };
+        c.add(&Event { kind: Kind::Plan, usage: Some(&usage), ..exec(2.0, 1.0, 7) });
         assert_eq!((c.plan.calls, c.exec.calls, c.rows, c.sampled_calls), (2.0, 0.0, 0.0, 0));
         assert_eq!((c.blocks[0], c.blocks[9], c.timers[5], c.wal[2]), (2.0, 20.0, 2.0, 160.0));
     }

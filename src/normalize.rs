@@ -189,8 +189,12 @@ impl<'a> Lexer<'a> {
             b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if next == b'\'' => {
                 (Kind::Literal, self.string(i + 1, !self.plain_backslash && matches!(b, b'n' | b'N')))
             }
-            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'\'' => (Kind::Literal, self.string(i + 2, false)),
-            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'"' => (Kind::Other, self.quoted(i + 2, b'"', false)),
+            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'\'' => {
+                (Kind::Literal, self.string(i + 2, false))
+            }
+            b'u' | b'U' if next == b'&' && self.at(i + 2) == b'"' => {
+                (Kind::Other, self.quoted(i + 2, b'"', false))
+            }
             b'"' => (Kind::Other, self.quoted(i, b'"', false)),
             b'$' if next.is_ascii_digit() => (Kind::Param, self.skip(i + 1, |c| c.is_ascii_digit())),
             b'$' => self.dollar(i),
@@ -369,7 +373,8 @@ mod tests {
     }
 
     fn at(s: &str, locations: &[usize], highest: u32) -> String {
-        String::from_utf8(at_locations(s.as_bytes(), locations.iter().copied(), highest, true).unwrap()).unwrap()
+        String::from_utf8(at_locations(s.as_bytes(), locations.iter().copied(), highest, true).unwrap())
+            .unwrap()
     }
 
     #[test]
@@ -380,7 +385,10 @@ mod tests {
         assert_eq!(at("SELECT TRUE, NULL", &[7, 13], 0), "SELECT $1, $2");
         assert_eq!(at("SELECT 'a'\n  'b' , 3", &[7, 19], 0), "SELECT $1 , $2");
         assert_eq!(at("SELECT $$x$y$$, $q$ ' $$ $q$", &[7, 16], 0), "SELECT $1, $2");
-        assert_eq!(at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 35], 0), "SELECT $1, $2, $3, $4, $5");
+        assert_eq!(
+            at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 35], 0),
+            "SELECT $1, $2, $3, $4, $5"
+        );
     }
 
     #[test]
@@ -402,7 +410,10 @@ mod tests {
 
     #[test]
     fn without_places_every_literal_goes_and_nothing_else() {
-        assert_eq!(lit("SELECT a1, \"b 2\", t.c FROM x2 WHERE y = 'z'"), "SELECT a1, \"b 2\", t.c FROM x2 WHERE y = $1");
+        assert_eq!(
+            lit("SELECT a1, \"b 2\", t.c FROM x2 WHERE y = 'z'"),
+            "SELECT a1, \"b 2\", t.c FROM x2 WHERE y = $1"
+        );
         assert_eq!(lit("SELECT $2, 5, $10 -- 7\n, 6"), "SELECT $2, $11, $10 -- 7\n, $12");
         assert_eq!(lit("SELECT /* 1 /* 2 */ 3 */ 4"), "SELECT /* 1 /* 2 */ 3 */ $1");
         assert_eq!(lit("SELECT 1.5, .5, 1., 1e5, 0xFF, 1_000, 0b1"), "SELECT $1, $2, $3, $4, $5, $6, $7");

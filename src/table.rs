@@ -451,7 +451,7 @@ enum Inserted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::{Event, Kind, Usage};
+    use crate::counters::{Event, Kind};
     use crate::textpool::{Block, PoolState};
     use std::sync::RwLock;
     use std::sync::atomic::AtomicBool;
@@ -495,7 +495,10 @@ mod tests {
                 pool: PoolState::default(),
                 links: (0..1000).map(|_| AtomicU32::new(0)).collect(),
                 blocks: (0..1000).map(|_| Block::default()).collect(),
-                locks: StdLocks { partitions: (0..PARTITIONS).map(|_| RwLock::new(())).collect(), texts: RwLock::new(()) },
+                locks: StdLocks {
+                    partitions: (0..PARTITIONS).map(|_| RwLock::new(())).collect(),
+                    texts: RwLock::new(()),
+                },
             };
             o.table().init(7);
             o
@@ -528,7 +531,7 @@ mod tests {
                 weight: 1.0,
                 nanoseconds,
                 rows: 1,
-                usage: &Usage::default(),
+                usage: None,
                 jit: None,
                 at,
                 own_draw: true,

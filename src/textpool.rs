@@ -70,7 +70,8 @@ impl TextPool<'_> {
 
     /// Bytes in use, whole blocks.
     pub fn used_bytes(&self) -> u64 {
-        (self.blocks.len() as u64).saturating_sub(u64::from(self.state.free_blocks.load(Relaxed))) * BLOCK as u64
+        (self.blocks.len() as u64).saturating_sub(u64::from(self.state.free_blocks.load(Relaxed)))
+            * BLOCK as u64
     }
 
     pub fn total_bytes(&self) -> u64 {
@@ -115,7 +116,9 @@ impl TextPool<'_> {
             let Some((_, link)) = self.block(last) else { return };
             last = link.load(Relaxed);
         }
-        if blocks > 0 && let Some((_, link)) = self.block(last) {
+        if blocks > 0
+            && let Some((_, link)) = self.block(last)
+        {
             link.store(self.state.free_head.load(Relaxed), Relaxed);
             self.state.free_head.store(text.head, Relaxed);
             self.state.free_blocks.fetch_add(blocks as u32, Relaxed);

@@ -1,1 +1,42 @@
+//! The only folder that talks to the server, holds unsafe code and knows server majors apart.
+//!
+//! What it offers upwards is safe: hooks are installed by handing in a type whose plain functions are called before
+//! and after the server's own work ([`exec`], [`utility`], [`planner`], [`parse`]); shared memory and locks come as
+//! references and closures. Nothing here decides what is recorded.
+//!
+//! Two ways of calling the server are used, never mixed. Where an error may be raised and the caller is an ordinary
+//! SQL function or start-up code, pgrx's guarded `pg_sys` functions. In hooks, the unguarded ones of [`raw`].
+
+#[cfg(feature = "server")]
+pub mod clock;
+#[cfg(feature = "server")]
+pub mod exec;
+#[cfg(feature = "server")]
+pub mod gucs;
+#[cfg(feature = "server")]
+pub mod local;
+#[cfg(feature = "server")]
+pub mod lwlock;
+#[cfg(feature = "server")]
+pub mod parse;
+#[cfg(feature = "server")]
+pub mod planner;
+#[cfg(feature = "server")]
+pub mod privs;
+#[cfg(feature = "server")]
+pub mod raw;
+#[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "server")]
+pub mod shmem;
 pub mod spin;
+#[cfg(feature = "server")]
+pub mod srf;
+#[cfg(feature = "server")]
+pub mod statement;
+#[cfg(feature = "server")]
+pub mod usage;
+#[cfg(feature = "server")]
+pub mod utility;
+#[cfg(feature = "server")]
+pub mod xact;

@@ -1,0 +1,156 @@
+//! The settings, all under `pgss_rs.`: what each means, its default and why.
+
+use crate::pg::gucs;
+use crate::pg::local::Local;
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+
+/// Which statements are counted.
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum Track {
+    #[name = c"none"]
+    None,
+    #[name = c"top"]
+    Top,
+    #[name = c"all"]
+    All,
+}
+
+/// Fraction of the top-level statements that are looked at, 0 to 1; the rest costs next to nothing. Default 1: exact
+/// counts, as the whole recording costs less than half of what pg_stat_statements does.
+static SAMPLE_RATE: GucSetting<f64> = GucSetting::<f64>::new(1.0);
+/// Default `top`, as pg_stat_statements.
+static TRACK: GucSetting<Track> = GucSetting::<Track>::new(Track::Top);
+/// Default on, as pg_stat_statements.
+static TRACK_UTILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Default off, as pg_stat_statements: it doubles the clock readings of a statement that is planned every time.
+static TRACK_PLANNING: GucSetting<bool> = GucSetting::<bool>::new(false);
+/// Entries. Default 5000, as pg_stat_statements.
+static MAX: GucSetting<i32> = GucSetting::<i32>::new(5000);
+/// Shared memory for statement texts, in kB. Default 32 MB: 6.5 kB for each of 5000 entries.
+static TEXT_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(32 * 1024);
+
+/// What `track` and `sample_rate` together mean for the draw of a top-level statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Drawing {
+    Nothing,
+    All,
+    Some,
+}
+
+/// Kept by the assign hooks of both, as it is asked for every statement.
+static DRAWING: Local<Drawing> = Local::new(Drawing::All);
+
+#[inline(always)]
+pub fn drawing() -> Drawing {
+    DRAWING.get()
+}
+
+fn set_drawing(track: i32, rate: f64) {
+    DRAWING.set(if track == Track::None as i32 || rate <= 0.0 {
+        Drawing::Nothing
+    } else if rate >= 1.0 {
+        Drawing::All
+    } else {
+        Drawing::Some
+    });
+}
+
+struct RateAssigned;
+
+impl gucs::Assigned<f64> for RateAssigned {
+    fn assigned(rate: f64) {
+        set_drawing(gucs::choice(&TRACK), rate);
+    }
+}
+
+struct TrackAssigned;
+
+impl gucs::Assigned<i32> for TrackAssigned {
+    fn assigned(track: i32) {
+        set_drawing(track, sample_rate());
+    }
+}
+
+pub fn sample_rate() -> f64 {
+    gucs::real(&SAMPLE_RATE)
+}
+
+/// Whether statements at this level (0 is top) are counted.
+#[inline(always)]
+pub fn tracks(level: i32) -> bool {
+    let track = gucs::choice(&TRACK);
+    track == Track::All as i32 || (track == Track::Top as i32 && level == 0)
+}
+
+#[inline(always)]
+pub fn tracks_utility() -> bool {
+    gucs::boolean(&TRACK_UTILITY)
+}
+
+#[inline(always)]
+pub fn tracks_planning() -> bool {
+    gucs::boolean(&TRACK_PLANNING)
+}
+
+pub fn max_entries() -> usize {
+    MAX.get() as usize
+}
+
+pub fn text_bytes() -> usize {
+    TEXT_MEMORY.get() as usize * 1024
+}
+
+pub fn init() {
+    gucs::define_real::<RateAssigned>(
+        c"pgss_rs.sample_rate",
+        c"Fraction of statements to look at.",
+        c"Each top-level statement is looked at with this probability, together with everything nested in it. Totals \
+          are scaled up and stay unbiased; at 1 they are exact.",
+        &SAMPLE_RATE,
+        0.0,
+        1.0,
+    );
+    gucs::define_choice::<TrackAssigned, _>(
+        c"pgss_rs.track",
+        c"Selects which statements are tracked by pgss_rs.",
+        c"\"top\" tracks statements issued by clients, \"all\" also those nested in functions, \"none\" nothing.",
+        &TRACK,
+    );
+    GucRegistry::define_bool_guc(
+        c"pgss_rs.track_utility",
+        c"Selects whether utility commands are tracked by pgss_rs.",
+        c"Utility commands are all but SELECT, INSERT, UPDATE, DELETE, MERGE and VALUES.",
+        &TRACK_UTILITY,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"pgss_rs.track_planning",
+        c"Selects whether planning duration is tracked by pgss_rs.",
+        c"Number, time and resource usage of plannings, beside those of executions.",
+        &TRACK_PLANNING,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pgss_rs.max",
+        c"Sets the maximum number of statements tracked by pgss_rs.",
+        c"When more distinct statements come, those with the least time and calls are given up.",
+        &MAX,
+        100,
+        i32::MAX / 2,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pgss_rs.text_memory",
+        c"Sets the shared memory for statement texts.",
+        c"A text for which there is no room is cut off, and marked in the column query_truncated.",
+        &TEXT_MEMORY,
+        64,
+        2 * 1024 * 1024,
+        GucContext::Postmaster,
+        GucFlags::UNIT_KB,
+    );
+    gucs::reserve_prefix();
+}

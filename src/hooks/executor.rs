@@ -1,0 +1,171 @@
+//! Plannable statements, from the executor's start to its end.
+
+use super::{Beginning, draw_at, key, no_draw};
+use crate::counters::{Event, Kind, Usage};
+use crate::key::Key;
+use crate::pg::exec::{self, Execution, ExecutorHooks};
+use crate::pg::server;
+use crate::store::{self, TextOf};
+use crate::{guc, nesting, variance};
+
+/// What is gathered of an execution that is looked at.
+#[derive(Default)]
+pub struct Record {
+    key: Key,
+    weight: f64,
+    /// When the client's message came that started it.
+    at: i64,
+    nanoseconds: u64,
+    rows: u64,
+    usage: Option<Usage>,
+    /// Of the run or finish that is going on.
+    beginning: Beginning,
+}
+
+struct Hooks;
+
+impl ExecutorHooks for Hooks {
+    type Record = Record;
+    /// The level.
+    type Started = i32;
+    /// The level.
+    type Span = i32;
+
+    #[inline(always)]
+    fn start_passes() -> bool {
+        nesting::is_certain() && if nesting::is_top() { no_draw() } else { nesting::weight() == 0.0 }
+    }
+
+    #[inline(always)]
+    fn run_passes() -> bool {
+        nesting::is_certain()
+    }
+
+    #[inline(always)]
+    fn passing() -> i32 {
+        let level = nesting::level();
+        if level == 0 {
+            nesting::set_weight(0.0);
+        }
+        nesting::enter(level);
+        level
+    }
+
+    #[inline(always)]
+    fn passed(level: i32) {
+        nesting::leave(level);
+    }
+
+    #[inline(always)]
+    fn starting(execution: Execution) -> i32 {
+        let level = nesting::level();
+        draw_at(level, || Some(execution.queryid()));
+        nesting::enter(level);
+        level
+    }
+
+    #[inline(always)]
+    fn started(execution: Execution, level: i32) -> bool {
+        nesting::leave(level);
+        nesting::weight() > 0.0 && execution.queryid() != 0 && guc::tracks(level)
+    }
+
+    #[inline(always)]
+    fn opened(execution: Execution, level: i32, record: &mut Record) {
+        record.key = key(execution.queryid(), level);
+        record.weight = nesting::weight();
+        record.at = server::statement_start();
+        record.nanoseconds = 0;
+        record.rows = 0;
+        record.usage = None;
+    }
+
+    #[cold]
+    fn not_opened() {
+        if let Some(table) = store::table() {
+            table.skip();
+        }
+    }
+
+    #[inline(always)]
+    fn running(record: Option<&mut Record>) -> i32 {
+        let level = nesting::level();
+        if level == 0 {
+            nesting::set_weight(record.as_ref().map_or(0.0, |r| r.weight));
+        }
+        nesting::enter(level);
+        if let Some(record) = record {
+            record.beginning.set_now();
+        }
+        level
+    }
+
+    #[inline(always)]
+    fn ran(execution: Execution, level: i32, record: Option<&mut Record>) {
+        nesting::leave(level);
+        if let Some(record) = record {
+            record.add_since_beginning();
+            record.rows = record.rows.wrapping_add(execution.rows());
+        }
+    }
+
+    fn finishing(record: Option<&mut Record>) -> i32 {
+        Self::running(record)
+    }
+
+    fn finished(level: i32, record: Option<&mut Record>) {
+        nesting::leave(level);
+        if let Some(record) = record {
+            record.add_since_beginning();
+        }
+    }
+
+    #[inline(always)]
+    fn waits_for_end() -> bool {
+        variance::is_open()
+    }
+
+    #[inline(always)]
+    fn ending(execution: Execution, record: Option<&mut Record>) {
+        if let Some(record) = record {
+            record.store(execution);
+        }
+        if variance::is_open() && nesting::level() == 0 {
+            variance::close();
+        }
+    }
+}
+
+impl Record {
+    #[inline(always)]
+    fn add_since_beginning(&mut self) {
+        self.nanoseconds = self.nanoseconds.saturating_add(self.beginning.elapsed());
+        self.beginning.usage.add_since(&mut self.usage);
+    }
+
+    #[inline(never)]
+    fn store(&self, execution: Execution) {
+        let jit = execution.jit();
+        let event = Event {
+            kind: Kind::Exec,
+            weight: self.weight,
+            nanoseconds: self.nanoseconds,
+            rows: self.rows,
+            usage: self.usage.as_ref(),
+            jit: jit.as_ref(),
+            at: self.at,
+            own_draw: self.key.toplevel,
+        };
+        let slot = store::record(&self.key, &event, TextOf::Carried, || execution.statement());
+        if self.weight > 1.0
+            && !self.key.toplevel
+            && let Some(slot) = slot
+        {
+            variance::note(slot, &self.key, self.weight, self.nanoseconds);
+        }
+    }
+}
+
+pub fn init() {
+    exec::install::<Hooks>();
+}

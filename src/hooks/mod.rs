@@ -1,0 +1,76 @@
+//! The hooks: what is recorded, when, under which key and weight.
+//!
+//! - [`parse`] carries a statement's normalised text from its analysis.
+//! - [`planner`], [`utility`] and [`executor`] draw for top-level statements, keep the nesting level, and record.
+//!
+//! Level, user, database and weight are judged when a statement starts, and are its own until it ends.
+
+pub mod executor;
+pub mod parse;
+pub mod planner;
+pub mod utility;
+
+use crate::guc::{self, Drawing};
+use crate::key::Key;
+use crate::pg::clock;
+use crate::pg::local::Local;
+use crate::pg::server;
+use crate::pg::usage::Snapshot;
+use crate::{nesting, sampling};
+
+/// The statement whose planning the last draw was for, until its execution takes the draw over.
+static PLANNED: Local<u64> = Local::new(0);
+
+/// The key of a statement that starts now.
+#[inline]
+fn key(queryid: u64, level: i32) -> Key {
+    Key { queryid, userid: server::user(), dbid: server::database(), toplevel: level == 0 }
+}
+
+/// Draws for a statement that starts at `level`, if that is the top; what is nested has the weight of the statement
+/// around it. A statement that is named by `planned` keeps the draw that was made for its planning.
+#[inline(always)]
+fn draw_at(level: i32, planned: impl FnOnce() -> Option<u64>) {
+    if level != 0 {
+        return;
+    }
+    let for_planning = PLANNED.get();
+    if for_planning != 0 {
+        PLANNED.set(0);
+        if planned() == Some(for_planning) {
+            return;
+        }
+    }
+    nesting::set_weight(sampling::draw());
+}
+
+/// Whether a draw for the execution of a top-level statement now is certain to be none.
+#[inline(always)]
+fn no_draw() -> bool {
+    guc::drawing() == Drawing::Nothing && PLANNED.get() == 0
+}
+
+/// The beginning of something that is timed.
+#[derive(Clone, Copy, Default)]
+struct Beginning {
+    clock: u64,
+    usage: Snapshot,
+}
+
+impl Beginning {
+    #[inline(always)]
+    fn now() -> Self {
+        Beginning { usage: Snapshot::now(), clock: clock::nanoseconds() }
+    }
+
+    #[inline(always)]
+    fn set_now(&mut self) {
+        self.usage.set_now();
+        self.clock = clock::nanoseconds();
+    }
+
+    #[inline(always)]
+    fn elapsed(&self) -> u64 {
+        clock::nanoseconds().saturating_sub(self.clock)
+    }
+}

@@ -1,0 +1,23 @@
+//! After a statement's analysis.
+
+use super::key;
+use crate::pg::parse::{self, Analysed, ParseHooks};
+use crate::pg::server;
+use crate::{guc, nesting, store};
+
+struct Parse;
+
+impl ParseHooks for Parse {
+    /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
+    /// top level.
+    fn analysed(analysed: Analysed) {
+        let level = nesting::level();
+        if (level == 0 || guc::tracks(level)) && !server::is_parallel_worker() {
+            store::carry(&analysed, || key(analysed.statement.queryid, level));
+        }
+    }
+}
+
+pub fn init() {
+    parse::install::<Parse>();
+}

@@ -1,0 +1,85 @@
+//! Utility statements, except EXECUTE, PREPARE and DEALLOCATE. What one executes is nested in it, whether or not
+//! utility statements are tracked.
+
+use super::{Beginning, draw_at, key};
+use crate::counters::{Event, Kind};
+use crate::key::Key;
+use crate::pg::server;
+use crate::pg::utility::{self, Utility, UtilityHooks};
+use crate::store::{self, TextOf};
+use crate::{guc, nesting, variance};
+
+struct Hooks;
+
+#[derive(Clone, Copy)]
+pub struct Recorded {
+    key: Key,
+    weight: f64,
+    at: i64,
+    beginning: Beginning,
+}
+
+#[derive(Clone, Copy)]
+pub struct Span {
+    level: i32,
+    recorded: Option<Recorded>,
+}
+
+impl UtilityHooks for Hooks {
+    type Span = Span;
+
+    #[inline]
+    fn starting(utility: Utility) -> Span {
+        let level = nesting::level();
+        draw_at(level, || None);
+        let weight = nesting::weight();
+        if !utility.transaction {
+            nesting::enter(level);
+        }
+        let queryid = utility.statement.queryid;
+        let records = weight > 0.0 && guc::tracks_utility() && guc::tracks(level) && queryid != 0;
+        let recorded = records.then(|| Recorded {
+            key: key(queryid, level),
+            weight,
+            at: server::statement_start(),
+            beginning: Beginning::now(),
+        });
+        Span { level, recorded }
+    }
+
+    #[inline]
+    fn ended(utility: Utility, span: Span, rows: u64) {
+        if !utility.transaction {
+            nesting::leave(span.level);
+        }
+        if let Some(r) = span.recorded {
+            let nanoseconds = r.beginning.elapsed();
+            let mut usage = None;
+            r.beginning.usage.add_since(&mut usage);
+            let event = Event {
+                kind: Kind::Exec,
+                weight: r.weight,
+                nanoseconds,
+                rows,
+                usage: usage.as_ref(),
+                jit: None,
+                at: r.at,
+                own_draw: r.key.toplevel,
+            };
+            let slot = store::record(&r.key, &event, TextOf::Source, || utility.statement);
+            if !r.key.toplevel
+                && r.weight > 1.0
+                && let Some(slot) = slot
+            {
+                variance::note(slot, &r.key, r.weight, nanoseconds);
+            }
+        }
+        if span.level == 0 && variance::is_open() {
+            variance::close();
+        }
+    }
+}
+
+pub fn init() {
+    utility::install::<Hooks>();
+}

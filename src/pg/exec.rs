@@ -1,0 +1,415 @@
+//! The executor's four hooks, and the records of the executions that are looked at.
+//!
+//! Each hook calls the one that was there before, or the server's own function, whatever happens on our side. An ERROR
+//! in there jumps over these frames, so nothing is held across the call that would need dropping.
+//!
+//! A record belongs to one execution from its start to its end: executions start, run in portions, end and fail in
+//! any order (cursors). It waits in the execution's memory context as a reset callback, so when an error keeps the
+//! end from coming, the record goes with the execution's memory.
+
+use super::local::Local;
+use super::raw;
+use super::statement::Statement;
+use super::usage;
+use crate::counters::Jit;
+use core::marker::PhantomData;
+use core::ptr::null_mut;
+use pgrx::pg_sys;
+
+/// An execution: the server's `QueryDesc`, for the length of one hook call.
+#[derive(Clone, Copy)]
+pub struct Execution<'a> {
+    query: *mut pg_sys::QueryDesc,
+    life: PhantomData<&'a pg_sys::QueryDesc>,
+}
+
+/// What is done around the executor's steps. None of it may raise or unwind.
+pub trait ExecutorHooks: 'static {
+    /// What is kept of an execution that is looked at.
+    type Record: Default;
+    /// What `starting` leaves for `started`.
+    type Started: Copy;
+    /// What is kept from the beginning of a run, or of a finish, to its end.
+    type Span: Copy;
+
+    /// Whether an execution that starts now is certainly not looked at: then nothing is called for it but `passing`
+    /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
+    fn start_passes() -> bool;
+    /// Whether a run that has no record may be passed by likewise.
+    fn run_passes() -> bool;
+    /// The level.
+    fn passing() -> i32;
+    fn passed(level: i32);
+    fn starting(execution: Execution) -> Self::Started;
+    /// Whether the execution is to have a record.
+    fn started(execution: Execution, started: Self::Started) -> bool;
+    /// Fills the record, which has been another execution's before.
+    fn opened(execution: Execution, started: Self::Started, record: &mut Self::Record);
+    /// There was no memory for the record.
+    fn not_opened();
+    fn running(record: Option<&mut Self::Record>) -> Self::Span;
+    fn ran(execution: Execution, span: Self::Span, record: Option<&mut Self::Record>);
+    /// Around the executor's finish, where that may have work to do.
+    fn finishing(record: Option<&mut Self::Record>) -> Self::Span;
+    fn finished(span: Self::Span, record: Option<&mut Self::Record>);
+    /// Whether `ending` has something to do even where no execution has a record.
+    fn waits_for_end() -> bool;
+    /// The last look at the execution before its memory goes.
+    fn ending(execution: Execution, record: Option<&mut Self::Record>);
+}
+
+impl Execution<'_> {
+    /// # Safety
+    /// `query` is the live `QueryDesc` that the server called a hook with.
+    #[inline(always)]
+    unsafe fn new(query: *mut pg_sys::QueryDesc) -> Self {
+        Execution { query, life: PhantomData }
+    }
+
+    #[inline(always)]
+    fn plan(&self) -> &pg_sys::PlannedStmt {
+        // SAFETY: a QueryDesc in the executor's hands has its plan.
+        unsafe { &*(*self.query).plannedstmt }
+    }
+
+    #[inline(always)]
+    fn estate(&self) -> &pg_sys::EState {
+        // SAFETY: set by the executor's start, and only read from hooks that come after it.
+        unsafe { &*(*self.query).estate }
+    }
+
+    /// The query identifier, 0 when none was computed.
+    #[inline(always)]
+    pub fn queryid(&self) -> u64 {
+        self.plan().queryId
+    }
+
+    pub fn statement(&self) -> Statement {
+        let plan = self.plan();
+        // SAFETY: the source string lives as long as the QueryDesc.
+        unsafe { Statement::new(plan.queryId, (*self.query).sourceText, plan.stmt_location, plan.stmt_len) }
+    }
+
+    /// Rows that the last run returned or changed.
+    #[inline(always)]
+    pub fn rows(&self) -> u64 {
+        self.estate().es_processed
+    }
+
+    /// Whether the executor's finish may have work to do: triggers to fire, or the rest of modifying CTEs.
+    #[inline(always)]
+    fn modifies(&self) -> bool {
+        // SAFETY: a live QueryDesc.
+        let operation = unsafe { (*self.query).operation };
+        operation != pg_sys::CmdType::CMD_SELECT || self.plan().hasModifyingCTE
+    }
+
+    /// What compiling expressions took in this backend, if anything was compiled.
+    #[inline(always)]
+    pub fn jit(&self) -> Option<Jit> {
+        let jit = self.estate().es_jit;
+        if jit.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and alive until the executor's end.
+        Some(unsafe { jit_of(&(*jit).instr) })
+    }
+}
+
+#[cold]
+fn jit_of(i: &pg_sys::JitInstrumentation) -> Jit {
+    let ms = |t: &pg_sys::instr_time| usage::nanoseconds(t) as f64 * 1e-6;
+    let once = |t: f64| f64::from(u8::from(t > 0.0));
+    let (generation, inlining) = (ms(&i.generation_counter), ms(&i.inlining_counter));
+    let (optimization, emission) = (ms(&i.optimization_counter), ms(&i.emission_counter));
+    Jit {
+        functions: i.created_functions as f64,
+        generation_time: generation,
+        inlining_count: once(inlining),
+        inlining_time: inlining,
+        optimization_count: once(optimization),
+        optimization_time: optimization,
+        emission_count: once(emission),
+        emission_time: emission,
+        deform_count: 0.0,
+        deform_time: 0.0,
+    }
+}
+
+/// A record and its place on a list: of the open ones, or of the free ones.
+struct Node<R> {
+    callback: pg_sys::MemoryContextCallback,
+    next: *mut Node<R>,
+    query: *mut pg_sys::QueryDesc,
+    record: R,
+}
+
+/// Open records, the newest first. Of `Node<H::Record>` for the one `H` that is installed.
+static OPEN: Local<*mut core::ffi::c_void> = Local::new(null_mut());
+/// Nodes whose callback waits nowhere. Their memory is never given back, so as many exist as there were executions
+/// open at once; taking one from here is much cheaper than allocating in the execution's memory context.
+static FREE: Local<*mut core::ffi::c_void> = Local::new(null_mut());
+
+impl<R: Default> Node<R> {
+    /// The execution's node among the open ones.
+    #[inline(always)]
+    fn find(query: *mut pg_sys::QueryDesc) -> *mut Self {
+        let mut node: *mut Self = OPEN.get().cast();
+        // SAFETY: the list holds live nodes; see `open`.
+        unsafe {
+            while !node.is_null() && (*node).query != query {
+                node = (*node).next;
+            }
+        }
+        node
+    }
+
+    /// A node that waits in the execution's memory context and is the first of the open ones; null when memory is
+    /// short.
+    #[inline(always)]
+    fn open(query: *mut pg_sys::QueryDesc) -> *mut Self {
+        let mut node: *mut Self = FREE.get().cast();
+        if node.is_null() {
+            node = Self::make();
+            if node.is_null() {
+                return node;
+            }
+        }
+        // SAFETY: a free node is nobody else's, and its memory is never given back. The per-query context is alive
+        // after the executor's start; it calls `gone` once, when it goes, and forgets the node before that.
+        unsafe {
+            FREE.set((*node).next.cast());
+            (*node).query = query;
+            (*node).next = OPEN.get().cast();
+            OPEN.set(node.cast());
+            raw::MemoryContextRegisterResetCallback(
+                (*(*query).estate).es_query_cxt,
+                &raw mut (*node).callback,
+            );
+        }
+        node
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make() -> *mut Self {
+        let mut one: Vec<Self> = Vec::new();
+        if one.try_reserve_exact(1).is_err() {
+            return null_mut();
+        }
+        let node = one.as_mut_ptr();
+        core::mem::forget(one);
+        let callback =
+            pg_sys::MemoryContextCallback { func: Some(gone::<R>), arg: node.cast(), next: null_mut() };
+        // SAFETY: room for one, that nothing else refers to.
+        unsafe { node.write(Node { callback, next: null_mut(), query: null_mut(), record: R::default() }) };
+        node
+    }
+
+    /// Takes the node off the open ones, if it is there.
+    ///
+    /// # Safety
+    /// A live node.
+    #[inline(always)]
+    unsafe fn close(node: *mut Self) {
+        // SAFETY: the list holds live nodes.
+        unsafe {
+            if OPEN.get() == node.cast() {
+                OPEN.set((*node).next.cast());
+            } else {
+                Self::close_further(node);
+            }
+            (*node).query = null_mut();
+        }
+    }
+
+    /// # Safety
+    /// As for `close`.
+    #[cold]
+    unsafe fn close_further(node: *mut Self) {
+        let mut before: *mut Self = OPEN.get().cast();
+        // SAFETY: the list holds live nodes.
+        unsafe {
+            while !before.is_null() && (*before).next != node {
+                before = (*before).next;
+            }
+            if !before.is_null() {
+                (*before).next = (*node).next;
+            }
+        }
+    }
+
+    /// # Safety
+    /// Null or a live node whose record nothing else refers to while the result is used.
+    #[inline(always)]
+    unsafe fn record<'a>(node: *mut Self) -> Option<&'a mut R> {
+        // SAFETY: the caller's promise.
+        unsafe { if node.is_null() { None } else { Some(&mut (*node).record) } }
+    }
+}
+
+/// The execution's memory is going: after its end, or because of an error.
+unsafe extern "C-unwind" fn gone<R: Default>(node: *mut core::ffi::c_void) {
+    let node: *mut Node<R> = node.cast();
+    // SAFETY: what `open` registered; its memory is never given back.
+    unsafe {
+        if !(*node).query.is_null() {
+            Node::close(node);
+        }
+        (*node).next = FREE.get().cast();
+        FREE.set(node.cast());
+    }
+}
+
+static PREVIOUS_START: Local<pg_sys::ExecutorStart_hook_type> = Local::new(None);
+static PREVIOUS_RUN: Local<pg_sys::ExecutorRun_hook_type> = Local::new(None);
+static PREVIOUS_FINISH: Local<pg_sys::ExecutorFinish_hook_type> = Local::new(None);
+static PREVIOUS_END: Local<pg_sys::ExecutorEnd_hook_type> = Local::new(None);
+
+/// Puts `H` in front of the hooks that are there. Once, while the library is being preloaded.
+pub fn install<H: ExecutorHooks>() {
+    // SAFETY: the postmaster's only thread, while it loads libraries.
+    unsafe {
+        PREVIOUS_START.set(pg_sys::ExecutorStart_hook);
+        pg_sys::ExecutorStart_hook = Some(executor_start::<H>);
+        PREVIOUS_RUN.set(pg_sys::ExecutorRun_hook);
+        pg_sys::ExecutorRun_hook = Some(executor_run::<H>);
+        PREVIOUS_FINISH.set(pg_sys::ExecutorFinish_hook);
+        pg_sys::ExecutorFinish_hook = Some(executor_finish::<H>);
+        PREVIOUS_END.set(pg_sys::ExecutorEnd_hook);
+        pg_sys::ExecutorEnd_hook = Some(executor_end::<H>);
+    }
+}
+
+unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32) {
+    // SAFETY: called by the server with a live QueryDesc; nothing in this frame needs dropping when an ERROR jumps
+    // over it.
+    unsafe {
+        let next = PREVIOUS_START.get().unwrap_or(raw::standard_ExecutorStart);
+        if !H::start_passes() {
+            return start::<H>(query, eflags, next);
+        }
+        let level = H::passing();
+        next(query, eflags);
+        H::passed(level);
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn start<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    eflags: i32,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
+) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let started = H::starting(Execution::new(query));
+        next(query, eflags);
+        if H::started(Execution::new(query), started) {
+            open::<H>(query, started);
+        }
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(always)]
+unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Started) {
+    let node = Node::<H::Record>::open(query);
+    // SAFETY: as in `executor_start`; the node was opened just now.
+    unsafe {
+        match Node::record(node) {
+            Some(record) => H::opened(Execution::new(query), started, record),
+            None => H::not_opened(),
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn executor_run<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    direction: pg_sys::ScanDirection::Type,
+    count: u64,
+    execute_once: bool,
+) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
+        if !OPEN.get().is_null() || !H::run_passes() {
+            return run::<H>(query, direction, count, execute_once, next);
+        }
+        let level = H::passing();
+        next(query, direction, count, execute_once);
+        H::passed(level);
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn run<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    direction: pg_sys::ScanDirection::Type,
+    count: u64,
+    execute_once: bool,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, pg_sys::ScanDirection::Type, u64, bool),
+) {
+    // SAFETY: as in `executor_start`. While the execution runs its memory context, hence its node, stays.
+    unsafe {
+        let node = Node::<H::Record>::find(query);
+        let span = H::running(Node::record(node));
+        next(query, direction, count, execute_once);
+        H::ran(Execution::new(query), span, Node::record(node));
+    }
+}
+
+unsafe extern "C-unwind" fn executor_finish<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let next = PREVIOUS_FINISH.get().unwrap_or(raw::standard_ExecutorFinish);
+        if Execution::new(query).modifies() { finish_modifying::<H>(query, next) } else { next(query) }
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn finish_modifying<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc),
+) {
+    // SAFETY: as in `executor_run`.
+    unsafe {
+        let node = Node::<H::Record>::find(query);
+        let span = H::finishing(Node::record(node));
+        next(query);
+        H::finished(span, Node::record(node));
+    }
+}
+
+unsafe extern "C-unwind" fn executor_end<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let next = PREVIOUS_END.get().unwrap_or(raw::standard_ExecutorEnd);
+        if OPEN.get().is_null() && !H::waits_for_end() { next(query) } else { end::<H>(query, next) }
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn end<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc),
+) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let node = Node::<H::Record>::find(query);
+        H::ending(Execution::new(query), Node::record(node));
+        if !node.is_null() {
+            Node::close(node);
+        }
+        next(query)
+    }
+}

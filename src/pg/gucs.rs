@@ -1,0 +1,95 @@
+//! Settings that are read on the hot path, and what is to be told when they change.
+
+use core::ffi::{CStr, c_void};
+use pgrx::guc::{GucContext, GucEnum, GucFlags, GucRegistry, GucSetting};
+use pgrx::pg_sys;
+
+/// Is told a setting's new value, just before the setting has it. May not raise or unwind.
+pub trait Assigned<T> {
+    fn assigned(value: T);
+}
+
+unsafe extern "C-unwind" fn real_assigned<A: Assigned<f64>>(value: f64, _extra: *mut c_void) {
+    A::assigned(value);
+}
+
+unsafe extern "C-unwind" fn choice_assigned<A: Assigned<i32>>(value: i32, _extra: *mut c_void) {
+    A::assigned(value);
+}
+
+/// Defines a number that superusers may set, from `min` to `max`.
+pub fn define_real<A: Assigned<f64>>(
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<f64>,
+    min: f64,
+    max: f64,
+) {
+    let (context, flags) = (GucContext::Suset, GucFlags::default());
+    // the hook neither raises nor panics, as `Assigned` demands
+    GucRegistry::define_float_guc_with_hooks(
+        name,
+        short,
+        long,
+        setting,
+        min,
+        max,
+        context,
+        flags,
+        None,
+        Some(real_assigned::<A>),
+        None,
+    );
+}
+
+/// Defines a choice that superusers may set.
+pub fn define_choice<A: Assigned<i32>, T: GucEnum>(
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<T>,
+) {
+    let (context, flags) = (GucContext::Suset, GucFlags::default());
+    // SAFETY: the hook neither raises nor panics, as `Assigned` demands.
+    unsafe {
+        GucRegistry::define_enum_guc_with_hooks(
+            name,
+            short,
+            long,
+            setting,
+            context,
+            flags,
+            None,
+            Some(choice_assigned::<A>),
+            None,
+        );
+    }
+}
+
+/// A number's current value, without the thread check of `GucSetting::get`.
+#[inline(always)]
+pub fn real(setting: &GucSetting<f64>) -> f64 {
+    // SAFETY: the setting's own storage, which the server changes only on the backend's main thread, outside hooks.
+    unsafe { *setting.as_ptr() }
+}
+
+/// A switch's current value, likewise.
+#[inline(always)]
+pub fn boolean(setting: &GucSetting<bool>) -> bool {
+    // SAFETY: as above.
+    unsafe { *setting.as_ptr() }
+}
+
+/// The current choice's number, likewise.
+#[inline(always)]
+pub fn choice<T: GucEnum>(setting: &GucSetting<T>) -> i32 {
+    // SAFETY: as above.
+    unsafe { *setting.as_ptr() }
+}
+
+/// Makes unknown settings with our prefix an error. After all are defined.
+pub fn reserve_prefix() {
+    // SAFETY: a constant C string; called while the library is being preloaded.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"pgss_rs".as_ptr()) };
+}

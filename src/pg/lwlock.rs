@@ -1,0 +1,58 @@
+//! The server's lightweight locks, in named tranches (their names are what `pg_stat_activity` shows as wait events).
+
+use super::raw;
+use core::ffi::CStr;
+use pgrx::pg_sys;
+
+/// The locks of one tranche.
+#[derive(Clone, Copy)]
+pub struct Tranche {
+    locks: *mut pg_sys::LWLockPadded,
+    count: usize,
+}
+
+/// Asks for `count` locks under `name`. From the shared memory request hook.
+pub fn request(name: &'static CStr, count: usize) {
+    // SAFETY: a constant C string, at the one time the server takes requests.
+    unsafe { pg_sys::RequestNamedLWLockTranche(name.as_ptr(), count as i32) };
+}
+
+impl Tranche {
+    /// The locks that were requested under `name`. From the shared memory start-up hook.
+    pub fn get(name: &'static CStr, count: usize) -> Self {
+        // SAFETY: raises when the tranche was not requested.
+        Tranche { locks: unsafe { pg_sys::GetNamedLWLockTranche(name.as_ptr()) }, count }
+    }
+
+    /// Calls `f` with lock `n` held shared. `f` must not raise, allocate or take another of these locks.
+    pub fn shared<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
+        let _held = self.acquire(n, pg_sys::LWLockMode::LW_SHARED);
+        f()
+    }
+
+    /// Calls `f` with lock `n` held exclusively, under the same conditions.
+    pub fn exclusive<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
+        let _held = self.acquire(n, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        f()
+    }
+
+    fn acquire(&self, n: usize, mode: pg_sys::LWLockMode::Type) -> Held {
+        // SAFETY: within the tranche, which lies in shared memory for the life of the server; see `raw` for why the
+        // acquisition does not raise.
+        unsafe {
+            let lock = &raw mut (*self.locks.add(n % self.count)).lock;
+            raw::LWLockAcquire(lock, mode);
+            Held(lock)
+        }
+    }
+}
+
+/// A lock that is held until this goes, a panic included.
+struct Held(*mut pg_sys::LWLock);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: acquired when this was made, by this process.
+        unsafe { raw::LWLockRelease(self.0) };
+    }
+}

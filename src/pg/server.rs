@@ -1,0 +1,80 @@
+//! Small facts about the backend and its statement, read without guards: cheap, and none of them can raise.
+
+use super::raw;
+use pgrx::pg_sys;
+
+/// The role whose privileges count now.
+#[inline(always)]
+pub fn user() -> u32 {
+    // SAFETY: reads a variable; see `raw`.
+    unsafe { raw::GetUserId() }.to_u32()
+}
+
+/// The database the backend is connected to.
+#[inline(always)]
+pub fn database() -> u32 {
+    // SAFETY: a plain read of a variable set when the backend started.
+    unsafe { pg_sys::MyDatabaseId }.to_u32()
+}
+
+/// Whether this is a worker of a parallel plan, whose leader counts for it.
+#[inline(always)]
+pub fn is_parallel_worker() -> bool {
+    // SAFETY: a plain read of a variable set when the process started.
+    unsafe { pg_sys::ParallelWorkerNumber >= 0 }
+}
+
+/// When the client's current message came, microseconds of the server's epoch. Changes with every message of the
+/// protocol, and never while a statement runs.
+#[inline(always)]
+pub fn statement_start() -> i64 {
+    // SAFETY: reads a variable; see `raw`.
+    unsafe { raw::GetCurrentStatementStartTimestamp() }
+}
+
+/// Now, microseconds of the server's epoch.
+pub fn now() -> i64 {
+    // SAFETY: reads the clock; see `raw`.
+    unsafe { raw::GetCurrentTimestamp() }
+}
+
+/// The database's encoding, as the server numbers them.
+pub fn encoding() -> i32 {
+    // SAFETY: reads a variable; see `raw`.
+    unsafe { raw::GetDatabaseEncoding() }
+}
+
+/// The longest beginning of `text`, in the database's encoding, that fits in `limit` bytes and ends with a whole
+/// character.
+pub fn clip(text: &[u8], limit: usize) -> usize {
+    let (len, limit) = (text.len().min(i32::MAX as usize) as i32, limit.min(i32::MAX as usize) as i32);
+    // SAFETY: reads at most `len` bytes of a text that is valid in its encoding; see `raw`.
+    let n = unsafe { raw::pg_encoding_mbcliplen(encoding(), text.as_ptr().cast(), len, limit) };
+    usize::try_from(n).unwrap_or(0)
+}
+
+/// Whether a backslash is an ordinary character in plain string constants.
+pub fn standard_conforming_strings() -> bool {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::standard_conforming_strings }
+}
+
+/// Whether the server computes identifiers for the statements it analyses.
+pub fn computes_query_ids() -> bool {
+    use pg_sys::ComputeQueryIdType::{COMPUTE_QUERY_ID_OFF, COMPUTE_QUERY_ID_ON};
+    // SAFETY: plain reads of settings.
+    let (setting, asked) = unsafe { (pg_sys::compute_query_id as u32, pg_sys::query_id_enabled) };
+    setting == COMPUTE_QUERY_ID_ON || (setting != COMPUTE_QUERY_ID_OFF && asked)
+}
+
+/// Asks the server to compute identifiers where `compute_query_id` leaves it open.
+pub fn ask_for_query_ids() {
+    // SAFETY: sets a flag, while the library is being preloaded.
+    unsafe { pg_sys::EnableQueryId() };
+}
+
+/// Whether the library is being loaded through `shared_preload_libraries`.
+pub fn is_preloading() -> bool {
+    // SAFETY: a plain read of a variable.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}

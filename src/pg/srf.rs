@@ -1,0 +1,144 @@
+//! Set-returning functions that hand over all rows at once, as wide as they like.
+
+use pgrx::callconv::{Arg, ArgAbi};
+use pgrx::pg_sys;
+use pgrx::pgrx_sql_entity_graph::metadata::{
+    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
+};
+use pgrx::prelude::*;
+
+/// One value of a row.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Oid(u32),
+    Int8(i64),
+    Float8(f64),
+    /// A whole number, as `numeric`.
+    Numeric(f64),
+    /// Bytes in the given encoding, as `text` in the database's.
+    Text(&'a [u8], i32),
+    /// Microseconds of the server's epoch.
+    Timestamptz(i64),
+}
+
+/// Where the rows go. As an argument of a `#[pg_extern]` function it makes the function set-returning, and is no
+/// argument in SQL.
+pub struct Rows {
+    store: *mut pg_sys::Tuplestorestate,
+    desc: pg_sys::TupleDesc,
+}
+
+// SAFETY: takes nothing from the arguments: pgrx hands every function's call information to an argument of a virtual
+// type, and the result information it points to is the server's. Raises what the server raises when the caller
+// cannot take a set.
+unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: the virtual argument of this very call; after `InitMaterializedSRF` the result information is there
+        // and filled.
+        unsafe {
+            let fcinfo = <pg_sys::FunctionCallInfo as ArgAbi>::unbox_arg_unchecked(arg);
+            pg_sys::InitMaterializedSRF(fcinfo, 0);
+            let info = (*fcinfo).resultinfo as *mut pg_sys::ReturnSetInfo;
+            Rows { store: (*info).setResult, desc: (*info).setDesc }
+        }
+    }
+
+    fn is_virtual_arg() -> bool {
+        true
+    }
+}
+
+// SAFETY: stands for no SQL argument at all, as pgrx says of the call information.
+unsafe impl SqlTranslatable for Rows {
+    const TYPE_IDENT: &'static str = <pg_sys::FunctionCallInfoBaseData as SqlTranslatable>::TYPE_IDENT;
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::Skip);
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
+}
+
+impl Rows {
+    /// Adds a row; as many values as the function has columns.
+    pub fn push<const N: usize>(&mut self, row: [Value; N]) {
+        // SAFETY: the descriptor of a set that is being made.
+        let columns = unsafe { (*self.desc).natts } as usize;
+        assert_eq!(columns, N, "the SQL declaration and the library differ in columns");
+        let mut datums = [pg_sys::Datum::from(0usize); N];
+        let mut nulls = [false; N];
+        for (n, value) in row.iter().enumerate() {
+            match value.datum() {
+                Some(d) => datums[n] = d,
+                None => nulls[n] = true,
+            }
+        }
+        // SAFETY: N values, as the descriptor says; the store copies them.
+        unsafe {
+            pg_sys::tuplestore_putvalues(self.store, self.desc, datums.as_mut_ptr(), nulls.as_mut_ptr())
+        };
+    }
+}
+
+impl Value<'_> {
+    fn datum(&self) -> Option<pg_sys::Datum> {
+        match *self {
+            Value::Null => None,
+            Value::Bool(b) => b.into_datum(),
+            Value::Oid(o) => pg_sys::Oid::from(o).into_datum(),
+            Value::Int8(i) => i.into_datum(),
+            Value::Float8(f) => f.into_datum(),
+            Value::Numeric(n) => AnyNumeric::from(n as i128).into_datum(),
+            Value::Timestamptz(t) => Some(pg_sys::Datum::from(t)),
+            Value::Text(bytes, encoding) => Some(text(bytes, encoding)),
+        }
+    }
+}
+
+/// `bytes` as a text datum in the database's encoding. What cannot be converted is shown with a question mark for
+/// every byte that is not ASCII: one odd text must not keep the others from being read.
+fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
+    // SAFETY: guarded calls on a buffer of the sizes they are told; the buffer is palloc'd in the caller's context.
+    unsafe {
+        let here = pg_sys::GetDatabaseEncoding();
+        let sql_ascii = pg_sys::pg_enc::PG_SQL_ASCII as i32;
+        if encoding == here || here == sql_ascii {
+            return new_text(bytes);
+        }
+        let conversion = if encoding == sql_ascii {
+            pg_sys::InvalidOid
+        } else {
+            pg_sys::FindDefaultConversionProc(encoding, here)
+        };
+        if conversion != pg_sys::InvalidOid {
+            let room = bytes.len() * pg_sys::MAX_CONVERSION_GROWTH as usize + 1;
+            let mut from = bytes.to_vec();
+            from.push(0);
+            let mut to = vec![0u8; room];
+            let taken = pg_sys::pg_do_encoding_conversion_buf(
+                conversion,
+                encoding,
+                here,
+                from.as_mut_ptr(),
+                bytes.len() as i32,
+                to.as_mut_ptr(),
+                room as i32,
+                true,
+            );
+            if usize::try_from(taken) == Ok(bytes.len()) {
+                let len = to.iter().position(|b| *b == 0).unwrap_or(to.len());
+                return new_text(&to[..len]);
+            }
+        }
+        let plain: Vec<u8> = bytes.iter().map(|b| if b.is_ascii() { *b } else { b'?' }).collect();
+        new_text(&plain)
+    }
+}
+
+/// # Safety
+/// From an SQL function; allocates in the current memory context.
+unsafe fn new_text(bytes: &[u8]) -> pg_sys::Datum {
+    // SAFETY: copies the bytes it is told.
+    unsafe {
+        pg_sys::Datum::from(pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32))
+    }
+}

@@ -1,0 +1,37 @@
+//! A statement's identifier and text, as the server hands them to hooks.
+
+use crate::normalize::statement_range;
+use core::ffi::{CStr, c_char};
+
+/// One statement within its source string.
+#[derive(Clone, Copy)]
+pub struct Statement {
+    pub queryid: u64,
+    source: *const c_char,
+    location: i32,
+    len: i32,
+}
+
+impl Statement {
+    /// # Safety
+    /// `source` is null or a C string that stays as it is for as long as the value is used.
+    #[inline]
+    pub unsafe fn new(queryid: u64, source: *const c_char, location: i32, len: i32) -> Self {
+        Statement { queryid, source, location, len }
+    }
+
+    pub fn has_source(&self) -> bool {
+        !self.source.is_null()
+    }
+
+    /// The statement's own text, and where it begins in the source.
+    pub fn text(&self) -> (&[u8], usize) {
+        if self.source.is_null() {
+            return (&[], 0);
+        }
+        // SAFETY: a live C string, as `new` demands.
+        let source = unsafe { CStr::from_ptr(self.source) }.to_bytes();
+        let (start, len) = statement_range(source, self.location, self.len);
+        (&source[start..start + len], start)
+    }
+}

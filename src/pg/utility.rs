@@ -1,0 +1,152 @@
+//! The hook around utility statements (everything but SELECT, INSERT, UPDATE, DELETE, MERGE and VALUES).
+
+use super::local::Local;
+use super::raw;
+use super::statement::Statement;
+use core::ffi::c_char;
+use pgrx::pg_sys::{self, NodeTag};
+
+/// A utility statement about to be executed.
+#[derive(Clone, Copy)]
+pub struct Utility {
+    /// With the identifier 0 when none is to be had.
+    pub statement: Statement,
+    /// BEGIN, COMMIT, SAVEPOINT and so on.
+    pub transaction: bool,
+}
+
+/// What is done around a utility statement. None of it may raise or unwind.
+///
+/// EXECUTE is passed by: the statement it executes is counted, at EXECUTE's own level. So are PREPARE and DEALLOCATE,
+/// which pg_stat_statements does not count either.
+pub trait UtilityHooks {
+    type Span: Copy;
+
+    fn starting(utility: Utility) -> Self::Span;
+    /// `rows` as the command tag tells them, for the commands that move rows.
+    fn ended(utility: Utility, span: Self::Span, rows: u64);
+}
+
+type ProcessUtility = unsafe extern "C-unwind" fn(
+    *mut pg_sys::PlannedStmt,
+    *const c_char,
+    bool,
+    pg_sys::ProcessUtilityContext::Type,
+    pg_sys::ParamListInfo,
+    *mut pg_sys::QueryEnvironment,
+    *mut pg_sys::DestReceiver,
+    *mut pg_sys::QueryCompletion,
+);
+
+static PREVIOUS: Local<pg_sys::ProcessUtility_hook_type> = Local::new(None);
+
+/// Puts `H` in front of the hook that is there. Once, while the library is being preloaded.
+pub fn install<H: UtilityHooks>() {
+    // SAFETY: the postmaster's only thread, while it loads libraries.
+    unsafe {
+        PREVIOUS.set(pg_sys::ProcessUtility_hook);
+        pg_sys::ProcessUtility_hook = Some(process_utility::<H>);
+    }
+}
+
+unsafe extern "C-unwind" fn process_utility<H: UtilityHooks>(
+    pstmt: *mut pg_sys::PlannedStmt,
+    query_string: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    query_env: *mut pg_sys::QueryEnvironment,
+    dest: *mut pg_sys::DestReceiver,
+    qc: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: called by the server with a live statement and its source.
+    unsafe {
+        let next: ProcessUtility = PREVIOUS.get().unwrap_or(raw::standard_ProcessUtility);
+        let tag = (*(*pstmt).utilityStmt).type_;
+        if matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_PrepareStmt | NodeTag::T_DeallocateStmt) {
+            return next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+        }
+        around::<H>(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc, next);
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[allow(clippy::too_many_arguments)] // the hook's own, and the next hook
+#[inline(never)]
+unsafe fn around<H: UtilityHooks>(
+    pstmt: *mut pg_sys::PlannedStmt,
+    query_string: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    query_env: *mut pg_sys::QueryEnvironment,
+    dest: *mut pg_sys::DestReceiver,
+    qc: *mut pg_sys::QueryCompletion,
+    next: ProcessUtility,
+) {
+    // SAFETY: nothing in this frame needs dropping when an ERROR jumps over it. After the call `pstmt` may be gone (a
+    // ROLLBACK drops its plan), so only the source, which its portal or plan source keeps, and `qc`, which is the
+    // caller's, are looked at.
+    unsafe {
+        let queryid = identifier(pstmt, query_string, context);
+        let utility = Utility {
+            statement: Statement::new(queryid, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len),
+            transaction: (*(*pstmt).utilityStmt).type_ == NodeTag::T_TransactionStmt,
+        };
+        let span = H::starting(utility);
+        next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+        H::ended(utility, span, rows(qc));
+    }
+}
+
+/// The statement's identifier. pg_stat_statements, when it is called before us, has already set it to 0 for its own
+/// purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one.
+///
+/// # Safety
+/// A live statement and its source.
+unsafe fn identifier(
+    pstmt: *mut pg_sys::PlannedStmt,
+    query_string: *const c_char,
+    context: pg_sys::ProcessUtilityContext::Type,
+) -> u64 {
+    // SAFETY: the caller's promise. The Query is a local that JumbleQuery only reads and puts the identifier into.
+    unsafe {
+        let known = (*pstmt).queryId;
+        if known != 0
+            || query_string.is_null()
+            || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_SUBCOMMAND
+            || !super::server::computes_query_ids()
+        {
+            return known;
+        }
+        let mut query = pg_sys::Query {
+            type_: NodeTag::T_Query,
+            commandType: pg_sys::CmdType::CMD_UTILITY,
+            utilityStmt: (*pstmt).utilityStmt,
+            stmt_location: (*pstmt).stmt_location,
+            stmt_len: (*pstmt).stmt_len,
+            ..core::mem::zeroed()
+        };
+        raw::JumbleQuery(&mut query, query_string);
+        query.queryId
+    }
+}
+
+/// Rows that the command moved, for COPY, FETCH, SELECT INTO, CREATE TABLE AS, and creating or refreshing a
+/// materialised view.
+///
+/// # Safety
+/// `qc` is null or what the server filled in.
+unsafe fn rows(qc: *mut pg_sys::QueryCompletion) -> u64 {
+    use pg_sys::CommandTag::*;
+    if qc.is_null() {
+        return 0;
+    }
+    // SAFETY: not null, and the caller's promise.
+    let qc = unsafe { &*qc };
+    match qc.commandTag {
+        CMDTAG_COPY | CMDTAG_FETCH | CMDTAG_SELECT | CMDTAG_REFRESH_MATERIALIZED_VIEW => qc.nprocessed,
+        _ => 0,
+    }
+}

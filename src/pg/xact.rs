@@ -1,0 +1,45 @@
+//! Callbacks at the end of transactions and at both ends of subtransactions.
+
+use core::ffi::c_void;
+use pgrx::pg_sys;
+
+/// What is done then. None of it may raise or unwind.
+pub trait TransactionHooks {
+    /// A transaction was aborted: by an error, a ROLLBACK, or from within a procedure.
+    fn aborted();
+    fn subtransaction_begun(id: u32);
+    fn subtransaction_committed(id: u32);
+    fn subtransaction_aborted(id: u32);
+}
+
+/// Has `H` told of every (sub)transaction. Once, while the library is being preloaded; backends inherit it.
+pub fn install<H: TransactionHooks>() {
+    // SAFETY: registers functions with no argument, for the life of the process.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(transaction::<H>), core::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(subtransaction::<H>), core::ptr::null_mut());
+    }
+}
+
+unsafe extern "C-unwind" fn transaction<H: TransactionHooks>(
+    event: pg_sys::XactEvent::Type,
+    _arg: *mut c_void,
+) {
+    if event == pg_sys::XactEvent::XACT_EVENT_ABORT {
+        H::aborted();
+    }
+}
+
+unsafe extern "C-unwind" fn subtransaction<H: TransactionHooks>(
+    event: pg_sys::SubXactEvent::Type,
+    id: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _arg: *mut c_void,
+) {
+    match event {
+        pg_sys::SubXactEvent::SUBXACT_EVENT_START_SUB => H::subtransaction_begun(id),
+        pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => H::subtransaction_committed(id),
+        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => H::subtransaction_aborted(id),
+        _ => {}
+    }
+}

@@ -1,0 +1,169 @@
+//! The SQL functions: what was counted, the state of the table, and resetting both.
+
+use crate::counters::{Counters, Timing};
+use crate::key::Key;
+use crate::pg::srf::{Rows, Value};
+use crate::pg::{privs, server};
+use crate::store::{self, SharedTable};
+use crate::table::Body;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Columns of `pgss_rs_stats`, in the order of its SQL declaration.
+const COLUMNS: usize = 60;
+
+/// The table, or an error that says how to get one.
+fn loaded() -> &'static SharedTable {
+    store::table().unwrap_or_else(|| {
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "pgss_rs must be loaded via \"shared_preload_libraries\"",
+            function_name!(),
+        )
+        .set_hint("Add pgss_rs to shared_preload_libraries in postgresql.conf and restart the server.")
+        .report(PgLogLevel::ERROR);
+        unreachable!()
+    })
+}
+
+/// One row for each entry. Others' texts and identifiers are shown to roles with the privileges of
+/// `pg_read_all_stats`. Entries are copied one by one, each as a consistent whole, without stopping anyone.
+#[pg_extern(sql = false)]
+fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
+    let table = loaded();
+    let sees_all = privs::reads_all_stats();
+    let user = server::user();
+    let mut text = Vec::new();
+    for (slot, body) in table.bodies() {
+        let visible = sees_all || body.key.userid == user;
+        if showtext && visible {
+            text.clear();
+            table.texts.read(body.text, |part| text.extend_from_slice(part));
+            if !table.unchanged(slot, &body) {
+                continue; // gone while its text was being read
+            }
+        }
+        rows.push(stats_row(&body, visible, showtext.then_some(&text)));
+    }
+}
+
+fn stats_row<'a>(body: &Body, visible: bool, text: Option<&'a Vec<u8>>) -> [Value<'a>; COLUMNS] {
+    let c = &body.counters;
+    let mut row = Row { values: [Value::Null; COLUMNS], next: 0 };
+    row.add([
+        Value::Oid(body.key.userid),
+        Value::Oid(body.key.dbid),
+        Value::Bool(body.key.toplevel),
+        if visible { Value::Int8(body.key.queryid as i64) } else { Value::Null },
+        match text {
+            None => Value::Null,
+            Some(text) if visible => Value::Text(text, body.encoding),
+            Some(_) => Value::Text(b"<insufficient privilege>", body.encoding),
+        },
+    ]);
+    row.add(timing(&c.plan));
+    row.add(timing(&c.exec));
+    row.add([int(c.rows)]);
+    row.add(c.blocks.map(int));
+    let [shared_read, shared_write, _, _, temp_read, temp_write] = c.timers.map(Value::Float8);
+    row.add([shared_read, shared_write, Value::Null, Value::Null, temp_read, temp_write]); // local: from 17 on
+    row.add([int(c.wal[0]), int(c.wal[1]), Value::Numeric(c.wal[2]), Value::Null]); // buffers full: from 18 on
+    row.add(jit(c));
+    // parallel workers and plan kinds: from 18 and 19 on
+    row.add([Value::Null; 4]);
+    row.add([Value::Timestamptz(body.stats_since), Value::Timestamptz(body.minmax_stats_since)]);
+    let executed = |at: i64| if c.sampled_calls > 0 { Value::Timestamptz(at) } else { Value::Null };
+    row.add([
+        Value::Int8(c.sampled_calls as i64),
+        Value::Float8(c.calls_variance.sqrt()),
+        Value::Float8(c.time_variance.sqrt()),
+        executed(c.first_exec),
+        executed(c.last_exec),
+        Value::Bool(body.text.truncated),
+    ]);
+    row.values
+}
+
+struct Row<'a> {
+    values: [Value<'a>; COLUMNS],
+    next: usize,
+}
+
+impl<'a> Row<'a> {
+    fn add<const N: usize>(&mut self, values: [Value<'a>; N]) {
+        self.values[self.next..self.next + N].copy_from_slice(&values);
+        self.next += N;
+    }
+}
+
+/// A weighted sum of whole numbers, to the nearest whole.
+fn int<'a>(sum: f64) -> Value<'a> {
+    Value::Int8(sum.round() as i64)
+}
+
+fn timing<'a>(t: &Timing) -> [Value<'a>; 6] {
+    let [total, min, max, mean, stddev] = [t.total, t.min, t.max, t.mean, t.stddev()].map(Value::Float8);
+    [int(t.calls), total, min, max, mean, stddev]
+}
+
+fn jit<'a>(c: &Counters) -> [Value<'a>; 10] {
+    let j = &c.jit;
+    [
+        int(j.functions),
+        Value::Float8(j.generation_time),
+        int(j.inlining_count),
+        Value::Float8(j.inlining_time),
+        int(j.optimization_count),
+        Value::Float8(j.optimization_time),
+        int(j.emission_count),
+        Value::Float8(j.emission_time),
+        Value::Null, // deforming apart: from 17 on
+        Value::Null,
+    ]
+}
+
+/// The state of the table as a whole, in one row.
+#[pg_extern(sql = false)]
+fn pgss_rs_info(mut rows: Rows) {
+    let table = loaded();
+    let state = table.state;
+    let evicted = table.evicted();
+    rows.push([
+        Value::Int8(state.dealloc.load(Relaxed) as i64),
+        Value::Timestamptz(state.stats_reset.load(Relaxed)),
+        Value::Int8(i64::from(table.entries())),
+        Value::Int8(table.slots.len() as i64),
+        Value::Int8(table.texts.used_bytes() as i64),
+        Value::Int8(table.texts.total_bytes() as i64),
+        Value::Int8(state.lock_waits.load(Relaxed) as i64),
+        Value::Int8(state.skipped.load(Relaxed) as i64),
+        int(evicted.exec.calls),
+        Value::Float8(evicted.exec.total),
+    ]);
+}
+
+/// Removes the entries of a user, database and statement, 0 meaning all, or starts only their min and max anew. The
+/// time of the reset.
+#[pg_extern(sql = false)]
+fn pgss_rs_reset(
+    userid: pg_sys::Oid,
+    dbid: pg_sys::Oid,
+    queryid: i64,
+    minmax_only: bool,
+) -> TimestampWithTimeZone {
+    let table = loaded();
+    let (user, database, queryid) = (userid.to_u32(), dbid.to_u32(), queryid as u64);
+    let picked = |k: &Key| {
+        (user == 0 || k.userid == user)
+            && (database == 0 || k.dbid == database)
+            && (queryid == 0 || k.queryid == queryid)
+    };
+    let now = server::now();
+    if minmax_only {
+        table.reset_minmax_where(now, picked);
+    } else if table.remove_where(picked) || (user, database, queryid) == (0, 0, 0) {
+        table.reset_totals(now);
+    }
+    now.try_into().expect("the server's clock gives a timestamp in range")
+}

@@ -1,0 +1,242 @@
+//! Where records go: from a finished execution to its entry.
+//!
+//! The quick way takes one spinlock: the backend remembers which slot it found a key in. The slow way goes through
+//! the index and, for a new statement, finds its text and makes an entry. Nothing here raises; what cannot be kept is
+//! counted as skipped.
+
+use crate::carried::{Carried, Found};
+use crate::counters::{Counters, Event};
+use crate::guc;
+use crate::key::Key;
+use crate::normalize;
+use crate::pg::local::{Local, LocalRef};
+use crate::pg::lwlock::{self, Tranche};
+use crate::pg::parse::Analysed;
+use crate::pg::statement::Statement;
+use crate::pg::{server, shmem};
+use crate::table::{Locks, NewEntry, PARTITIONS, Table, Update, bucket_count};
+use crate::textpool::{BLOCK, Block, PoolState, TextPool};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32;
+
+/// The table with the server's locks.
+pub type SharedTable = Table<'static, LwLocks>;
+
+static TABLE: Local<Option<&'static SharedTable>> = Local::new(None);
+static CARRIED: LocalRef<Carried> = LocalRef::new(Carried::new());
+static REMEMBERED: LocalRef<Remembered> = LocalRef::new(Remembered(Vec::new()));
+
+const INDEX_TRANCHE: &std::ffi::CStr = c"pgss_rs_index";
+const TEXT_TRANCHE: &std::ffi::CStr = c"pgss_rs_text";
+
+/// The table; `None` until the server has laid out shared memory.
+#[inline(always)]
+pub fn table() -> Option<&'static SharedTable> {
+    TABLE.get()
+}
+
+#[derive(Clone, Copy)]
+pub struct LwLocks {
+    index: Tranche,
+    text: Tranche,
+}
+
+impl Locks for LwLocks {
+    fn shared<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R {
+        self.index.shared(partition, f)
+    }
+
+    fn exclusive<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R {
+        self.index.exclusive(partition, f)
+    }
+
+    fn texts<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.text.exclusive(0, f)
+    }
+}
+
+/// Which slot a key was last found in, by hash; a wrong answer costs a look into the index, no more.
+struct Remembered(Vec<(u32, u32)>);
+
+impl Remembered {
+    const MOST: usize = 1 << 14;
+    const UNKNOWN: u32 = u32::MAX;
+
+    #[inline]
+    fn get(&self, hash: u64) -> Option<u32> {
+        let (tag, slot) = *self.0.get(hash as usize & self.0.len().wrapping_sub(1))?;
+        (tag == (hash >> 32) as u32 && slot != Self::UNKNOWN).then_some(slot)
+    }
+
+    fn put(&mut self, hash: u64, slot: u32) {
+        if self.0.is_empty() {
+            let size = (2 * guc::max_entries()).next_power_of_two().min(Self::MOST);
+            if self.0.try_reserve_exact(size).is_err() {
+                return;
+            }
+            self.0.resize(size, (0, Self::UNKNOWN));
+        }
+        let at = hash as usize & (self.0.len() - 1);
+        self.0[at] = ((hash >> 32) as u32, slot);
+    }
+}
+
+/// How a statement's text is had when its entry is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum TextOf {
+    /// Normalised when it was analysed, and carried since.
+    Carried,
+    /// A utility statement's: as it was written.
+    Source,
+}
+
+/// Adds an event to `key`'s entry. The slot, when there is one.
+#[inline]
+pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> Statement) -> Option<u32> {
+    let table = table()?;
+    let hash = key.hash();
+    if let Some(slot) = REMEMBERED.with(|r| r.get(hash)).flatten() {
+        match table.update(slot, key, |c| c.add(event)) {
+            Update::Done => return Some(slot),
+            Update::OtherKey => {}
+            Update::Busy => {
+                table.skip();
+                return None;
+            }
+        }
+    }
+    record_slowly(table, key, event, text, &statement())
+}
+
+#[cold]
+#[inline(never)]
+fn record_slowly(
+    table: &SharedTable,
+    key: &Key,
+    event: &Event,
+    text: TextOf,
+    statement: &Statement,
+) -> Option<u32> {
+    // a bug of ours must not unwind into the server
+    let slot = catch_unwind(AssertUnwindSafe(|| {
+        let change = |c: &mut Counters| c.add(event);
+        if let Some(slot) = table.lookup(key)
+            && table.update(slot, key, change) == Update::Done
+        {
+            return Some(slot);
+        }
+        let insert = |text: &[u8]| {
+            let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
+            table.update_or_insert(key, new, change)
+        };
+        match text {
+            TextOf::Source => insert(statement.text().0),
+            TextOf::Carried => with_carried_text(statement, insert),
+        }
+    }));
+    let slot = slot.unwrap_or_else(|_| {
+        table.skip();
+        None
+    })?;
+    REMEMBERED.with(|r| r.put(key.hash(), slot));
+    Some(slot)
+}
+
+fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
+    let carried = CARRIED.with(|c| match c.get(statement.queryid) {
+        Some(Found::Normalised(text)) => Some(f(text)),
+        Some(Found::AsWritten) => Some(f(statement.text().0)),
+        None => None,
+    });
+    carried.flatten().unwrap_or_else(|| {
+        // No longer carried: every literal goes, the ones that analysis would have left in place too. Without memory
+        // for that there is no text, but never one with literals.
+        let text = normalize::literals(statement.text().0, server::standard_conforming_strings());
+        f(text.as_deref().unwrap_or_default())
+    })
+}
+
+/// Makes sure that the text of a statement that was just analysed will be at hand when it is executed. `key` is what
+/// it would be counted under.
+#[inline]
+pub fn carry(analysed: &Analysed, key: impl Fn() -> Key) {
+    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid));
+    if known == Some(false) {
+        carry_new(analysed, &key());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn carry_new(analysed: &Analysed, key: &Key) {
+    let queryid = analysed.statement.queryid;
+    // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        if !analysed.has_constants() {
+            CARRIED.with(|c| c.put_as_written(queryid));
+            return;
+        }
+        if has_entry(key) {
+            return;
+        }
+        let (text, start) = analysed.statement.text();
+        let Some(places) = analysed.constants() else { return };
+        let normalised = normalize::at_locations(
+            text,
+            places.into_iter().filter_map(|p| p.checked_sub(start)),
+            analysed.highest_param,
+            server::standard_conforming_strings(),
+        );
+        if let Some(normalised) = normalised {
+            CARRIED.with(|c| c.put_normalised(queryid, normalised));
+        }
+    }));
+}
+
+/// Whether the backend remembers a slot for the key and it still is its.
+fn has_entry(key: &Key) -> bool {
+    let slot = REMEMBERED.with(|r| r.get(key.hash())).flatten();
+    slot.zip(table()).is_some_and(|(n, table)| table.update(n, key, |_| ()) == Update::Done)
+}
+
+fn text_blocks() -> usize {
+    guc::text_bytes() / BLOCK
+}
+
+fn request() {
+    let (slots, blocks) = (guc::max_entries(), text_blocks());
+    shmem::request_array::<crate::table::State>(1);
+    shmem::request_array::<AtomicU32>(bucket_count(slots));
+    shmem::request_array::<crate::table::Slot>(slots);
+    shmem::request_array::<PoolState>(1);
+    shmem::request_array::<AtomicU32>(blocks);
+    shmem::request_array::<Block>(blocks);
+    lwlock::request(INDEX_TRANCHE, PARTITIONS);
+    lwlock::request(TEXT_TRANCHE, 1);
+}
+
+fn startup() {
+    let (slots, blocks) = (guc::max_entries(), text_blocks());
+    let table = SharedTable {
+        state: &shmem::place_array(c"pgss_rs state", 1)[0],
+        buckets: shmem::place_array(c"pgss_rs index", bucket_count(slots)),
+        slots: shmem::place_array(c"pgss_rs entries", slots),
+        texts: TextPool {
+            state: &shmem::place_array(c"pgss_rs text state", 1)[0],
+            links: shmem::place_array(c"pgss_rs text links", blocks),
+            blocks: shmem::place_array(c"pgss_rs texts", blocks),
+        },
+        locks: LwLocks {
+            index: Tranche::get(INDEX_TRANCHE, PARTITIONS),
+            text: Tranche::get(TEXT_TRANCHE, 1),
+        },
+        clip: server::clip,
+    };
+    table.init(server::now());
+    // once per start of the server; a crash restart leaves the old one behind, some hundred bytes
+    TABLE.set(Some(Box::leak(Box::new(table))));
+}
+
+pub fn init() {
+    shmem::install(request, startup);
+}
