@@ -1,2 +1,3 @@
 //! The load driver.
+mod cluster;
 fn main() {}
