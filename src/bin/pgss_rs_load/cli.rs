@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long)]
     pub protocol: Option<Protocol>,
 
-    /// Sessions at a time [default: 1 in cost, else one per CPU]
+    /// Sessions at a time [default: one per CPU]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: Option<u32>,
 
@@ -55,6 +55,10 @@ pub struct Arguments {
     /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     pub arms: Vec<Arm>,
+
+    /// Leaves it to the kernel on which CPU sessions run; otherwise a client shares one with its server processes
+    #[arg(long)]
+    pub no_pin: bool,
 
     /// Decides the order of the slices and the random values [default: from the clock]
     #[arg(long)]
@@ -91,6 +95,8 @@ pub struct Plan {
     #[serde(serialize_with = "as_seconds")]
     pub duration: Duration,
     pub scale: u32,
+    /// Whether a client and its server processes share one CPU.
+    pub pinned: bool,
     /// The baseline `off` first.
     pub arms: Vec<Arm>,
     pub seed: u64,
@@ -121,9 +127,10 @@ impl Arguments {
                     mode,
                     workload: *workload,
                     protocol: self.protocol.unwrap_or(Protocol::Prepared),
-                    clients: self.clients.unwrap_or(if mode == Mode::Cost { 1 } else { cpus as u32 }),
+                    clients: self.clients.unwrap_or(cpus as u32),
                     duration: duration / workloads.len() as u32,
                     scale: self.scale,
+                    pinned: !self.no_pin,
                     arms: self.arms_of(mode)?,
                     seed,
                     settings: self.settings.clone(),
@@ -219,7 +226,7 @@ mod tests {
     fn without_arguments_both_questions_are_asked() {
         let plans = plans(&["--pg-config", "/somewhere/pg_config"]).unwrap();
         let what: Vec<_> = plans.iter().map(|p| (p.mode, p.workload, p.clients)).collect();
-        assert_eq!(what, [(Mode::Cost, Workload::Now, 1), (Mode::Throughput, Workload::SelectOnly, 2)]);
+        assert_eq!(what, [(Mode::Cost, Workload::Now, 2), (Mode::Throughput, Workload::SelectOnly, 2)]);
     }
 
     #[test]

@@ -33,11 +33,12 @@ pub fn run(run: &Run) -> String {
     };
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
     let mut text = format!(
-        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, seed {}\n",
+        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}, seed {}\n",
         plan.workload.name(),
         plan.protocol.name(),
         plan.scale,
         plan.duration.as_secs_f64(),
+        if plan.pinned { "sessions tied to CPUs" } else { "sessions free to move" },
         plan.seed
     );
     for note in &run.notes {

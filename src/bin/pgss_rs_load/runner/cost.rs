@@ -134,6 +134,9 @@ impl Contestant {
 
     /// Runs blocks until `plan.duration` has been measured. `measured`: ns so far, for the progress bar.
     fn run(&mut self, pairs: &[Pair], plan: &Plan, measured: &AtomicU64) -> Result<Vec<Sample>> {
+        for (client, _) in &self.sessions {
+            client.settle_here()?;
+        }
         let mut samples = Vec::new();
         let mut total = 0;
         for block in Blocks::new(pairs.len(), self.blocks_seed) {

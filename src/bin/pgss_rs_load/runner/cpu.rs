@@ -1,8 +1,43 @@
-//! The CPU time of one process or thread, in ns, as Linux's scheduler accounts for it.
+//! CPU time, as Linux's scheduler accounts for it, and on which CPU a session runs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use crate::error::Result;
+
+/// Ties the calling thread (`pid` 0) or a process to the CPU of a session: the same one for a client's thread and for
+/// its server processes, the next one for the next client.
+///
+/// Client and server take turns, so they lose little by sharing a CPU, and it is where the kernel puts them once every
+/// CPU is busy. Left alone it takes its time, though: for seconds each statement may wake an idle CPU, at a multiple of
+/// the statement's own time, in one arm and not in the other.
+#[cfg(target_os = "linux")]
+pub fn pin(pid: i32, session: u32) -> Result<()> {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::{Pid, getpid};
+
+    use crate::error::Error;
+
+    let tie = || {
+        // The main thread is never tied: its set is that of the whole driver.
+        let allowed = sched_getaffinity(getpid())?;
+        let cpus: Vec<usize> =
+            (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+        let mut one = CpuSet::new();
+        one.set(cpus[session as usize % cpus.len()])?;
+        sched_setaffinity(Pid::from_raw(pid), &one)
+    };
+    tie().map_err(|e: nix::Error| Error::Failed(format!("cannot tie a session to a CPU ({e}): try --no-pin")))
+}
+
+/// Only Linux can.
+#[cfg(not(target_os = "linux"))]
+pub fn pin(_pid: i32, _session: u32) -> Result<()> {
+    Ok(())
+}
+
+/// The CPU time of one process or thread, in ns.
+///
 /// Reads /proc/PID/schedstat, whose first field is the time spent on a CPU. It is exact to the ns for a process that
 /// waits, as a server process does between two statements.
 #[derive(Debug)]

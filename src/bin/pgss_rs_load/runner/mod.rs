@@ -94,9 +94,12 @@ impl Server {
 
     fn client(&self, plan: &Plan, number: u32) -> Result<Client> {
         let mut session = self.connect()?;
+        if plan.pinned {
+            cpu::pin(session.backend_pid(), number)?;
+        }
         let seed = plan.seed ^ (u64::from(number) << 32);
         let player = Player::new(plan.workload, plan.protocol, plan.scale, seed, &mut session)?;
-        Ok(Client { session, player })
+        Ok(Client { session, player, number, pinned: plan.pinned })
     }
 
     fn module(&self) -> Option<Module> {
@@ -109,9 +112,18 @@ impl Server {
 struct Client {
     session: Session,
     player: Player,
+    /// From 0, among those of a server.
+    number: u32,
+    pinned: bool,
 }
 
 impl Client {
+    /// To be called first by the thread that is to run the session.
+    fn settle_here(&self) -> Result<()> {
+        const THIS_THREAD: i32 = 0;
+        if self.pinned { cpu::pin(THIS_THREAD, self.number) } else { Ok(()) }
+    }
+
     /// One transaction.
     fn play(&mut self) -> Result<()> {
         self.player.play(&mut self.session)

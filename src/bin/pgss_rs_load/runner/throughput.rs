@@ -206,6 +206,7 @@ impl Contestant {
 impl Lane {
     /// Transaction after transaction until `end`; those that end between `start` and `end` count.
     fn run(&mut self, start: Instant, end: Instant, keep: bool) -> Result<Sample> {
+        self.client.settle_here()?;
         let cpu = CpuClock::of_this_thread();
         let mut moments = Moments::default();
         let mut last = Instant::now();
