@@ -43,14 +43,15 @@ fn run(arguments: &Arguments) -> Result<()> {
     let plans = arguments.plans(machine.cpus)?;
     let installation = Installation::of(&arguments.pg_config)?;
     let mut report = Report::new(machine, installation.version.clone());
+    // Before the first run as well: a file that cannot be written should not be found out after minutes.
+    let save = |report: &Report| arguments.json.as_ref().map_or(Ok(()), |path| report.write_json(path));
+    save(&report)?;
     println!("{}\n", report.machine_text());
     for plan in plans {
         let run = runner::run(plan, &installation, &report.machine)?;
         println!("{}", run.text());
         report.runs.push(run);
+        save(&report)?;
     }
-    match &arguments.json {
-        Some(path) => report.write_json(path),
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -322,4 +322,32 @@ mod tests {
         assert_eq!(Workload::Tpcb.statements_per_transaction(), 7);
         assert_eq!(Workload::SelectOnly.statements()[0].sql, TPCB[2].sql);
     }
+
+    #[test]
+    fn every_workload_runs_in_every_protocol() {
+        let pg_config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+        let cluster = crate::cluster::Cluster::builder(pg_config).start().unwrap();
+        let mut session = Session::connect(&cluster.socket()).unwrap();
+        Workload::Tpcb.set_up(&mut session, 2).unwrap();
+        Workload::ExplainSelfJoin.set_up(&mut session, 1).unwrap();
+        for workload in Workload::value_variants() {
+            for protocol in Protocol::value_variants() {
+                let mut session = Session::connect(&cluster.socket()).unwrap();
+                let mut player = Player::new(*workload, *protocol, 2, 1, &mut session).unwrap();
+                (0..10).for_each(|_| player.play(&mut session).unwrap());
+            }
+        }
+
+        let sums = "SELECT (SELECT count(*) FROM pgbench_accounts), count(*), sum(delta),
+                        (SELECT sum(abalance) FROM pgbench_accounts),
+                        (SELECT sum(tbalance) FROM pgbench_tellers),
+                        (SELECT sum(bbalance) FROM pgbench_branches) FROM pgbench_history";
+        let row: Vec<String> =
+            session.query(sums).unwrap().remove(0).into_iter().map(Option::unwrap).collect();
+        assert_eq!(row[..2], ["200000", "30"]);
+        assert!(row[3..].iter().all(|sum| *sum == row[2]), "{row:?}");
+
+        let error = session.execute("SELECT 1/0").unwrap_err().to_string();
+        assert_eq!(error, "ERROR 22012: division by zero\n  in: SELECT 1/0");
+    }
 }

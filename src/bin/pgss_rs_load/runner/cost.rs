@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cpu::CpuClock;
-use super::{Client, Server};
+use super::{LoadSession, Server};
 use crate::arm::{Arm, Installation, Module};
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
@@ -51,12 +51,12 @@ pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Res
     let pairs = pairs(&plan.arms, &modules);
 
     progress.say("warming up");
-    let mut contestants = (0..plan.clients)
-        .map(|number| Contestant::new(plan, &servers, number))
-        .collect::<Result<Vec<Contestant>>>()?;
+    let mut clients = (0..plan.clients)
+        .map(|number| Client::new(plan, &servers, number))
+        .collect::<Result<Vec<Client>>>()?;
     progress.say(format!("measuring cost, {}", plan.workload.name()));
-    let samples = measure(&mut contestants, &pairs, plan, progress)?;
-    drop(contestants);
+    let samples = measure(&mut clients, &pairs, plan, progress)?;
+    drop(clients);
 
     progress.say("computing");
     let comparisons = compare(plan, &pairs, &samples);
@@ -101,9 +101,9 @@ fn pairs(arms: &[Arm], modules: &[Module]) -> Vec<Pair> {
 }
 
 /// A client with a session on every server.
-struct Contestant {
+struct Client {
     number: u32,
-    sessions: Vec<(Client, Option<CpuClock>)>,
+    sessions: Vec<(LoadSession, Option<CpuClock>)>,
     blocks_seed: u64,
 }
 
@@ -117,25 +117,25 @@ struct Sample {
     cpu_ns: Option<[u64; 4]>,
 }
 
-impl Contestant {
+impl Client {
     fn new(plan: &Plan, servers: &[Server], number: u32) -> Result<Self> {
         let mut sessions = Vec::new();
         for server in servers {
-            let mut client = server.client(plan, number)?;
+            let mut session = server.load_session(plan, number)?;
             for _ in 0..WARM_UP {
-                client.play()?;
+                session.play()?;
             }
             check_interrupted()?;
-            let cpu = CpuClock::of_process(client.session.backend_pid());
-            sessions.push((client, cpu));
+            let cpu = CpuClock::of_process(session.connection.backend_pid());
+            sessions.push((session, cpu));
         }
-        Ok(Contestant { number, sessions, blocks_seed: plan.seed.wrapping_add(u64::from(number)) })
+        Ok(Client { number, sessions, blocks_seed: plan.seed.wrapping_add(u64::from(number)) })
     }
 
     /// Runs blocks until `plan.duration` has been measured. `measured`: ns so far, for the progress bar.
     fn run(&mut self, pairs: &[Pair], plan: &Plan, measured: &AtomicU64) -> Result<Vec<Sample>> {
-        for (client, _) in &self.sessions {
-            client.settle_here()?;
+        for (session, _) in &self.sessions {
+            session.settle_here()?;
         }
         let mut samples = Vec::new();
         let mut total = 0;
@@ -152,21 +152,21 @@ impl Contestant {
     }
 
     fn block(&mut self, block: Block, pair: &Pair, plan: &Plan) -> Result<Sample> {
-        let (client, cpu) = &mut self.sessions[pair.server];
+        let (session, cpu) = &mut self.sessions[pair.server];
         let per_transaction = plan.workload.statements_per_transaction();
         let transactions = block.length.div_ceil(per_transaction);
         let mut wall_ns = [0; 4];
         let mut cpu_ns = [Some(0); 4];
         for (slice, side) in block.order.sides().into_iter().enumerate() {
             check_interrupted()?;
-            client.session.execute(&pair.flip[usize::from(side == Side::B)])?;
+            session.connection.execute(&pair.flip[usize::from(side == Side::B)])?;
             for _ in 0..SETTLE {
-                client.play()?;
+                session.play()?;
             }
             let cpu_before = cpu.as_ref().and_then(CpuClock::now);
             let start = Instant::now();
             for _ in 0..transactions {
-                client.play()?;
+                session.play()?;
             }
             wall_ns[slice] = start.elapsed().as_nanos() as u64;
             let cpu_after = cpu.as_ref().and_then(CpuClock::now);
@@ -181,16 +181,11 @@ impl Contestant {
     }
 }
 
-fn measure(
-    contestants: &mut [Contestant],
-    pairs: &[Pair],
-    plan: &Plan,
-    progress: &Progress,
-) -> Result<Vec<Sample>> {
+fn measure(clients: &mut [Client], pairs: &[Pair], plan: &Plan, progress: &Progress) -> Result<Vec<Sample>> {
     let measured = AtomicU64::new(0);
     thread::scope(|scope| {
         let threads: Vec<_> =
-            contestants.iter_mut().map(|c| scope.spawn(|| c.run(pairs, plan, &measured))).collect();
+            clients.iter_mut().map(|client| scope.spawn(|| client.run(pairs, plan, &measured))).collect();
         while !threads.iter().all(|thread| thread.is_finished()) {
             thread::sleep(GLANCE);
             progress.at(Duration::from_nanos(measured.load(Ordering::Relaxed)));

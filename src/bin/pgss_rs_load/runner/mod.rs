@@ -20,6 +20,11 @@ const QUIET: [(&str, &str); 3] =
 /// Sessions beside those of the load.
 const SPARE_CONNECTIONS: u32 = 10;
 
+/// Seen on a virtual machine of two CPUs: beside an idle one the server's CPU time showed half of a change that the
+/// elapsed time showed whole; beside a busy one both agreed.
+const IDLE_CPUS: &str = "with fewer clients than CPUs some CPUs idle, and the kernel may account for a part of a \
+                         change only: compare server CPU with elapsed";
+
 const SEEN: &str = "SELECT query, calls, round(mean_exec_time::numeric, 4), rows FROM pgss_rs_stats \
                     ORDER BY calls DESC LIMIT 10";
 
@@ -34,6 +39,9 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
     }
     if machine.load_average > machine.cpus as f64 / 2.0 {
         notes.push("this box was busy with something else; expect a wide interval".to_owned());
+    }
+    if plan.mode == Mode::Cost && (plan.clients as usize) < machine.cpus {
+        notes.push(IDLE_CPUS.to_owned());
     }
     if plan.workload == Workload::Tpcb && plan.scale < plan.clients {
         notes.push("with a scale below the number of clients, tpcb mostly waits for locks".to_owned());
@@ -92,14 +100,14 @@ impl Server {
         Session::connect(&self.cluster.socket())
     }
 
-    fn client(&self, plan: &Plan, number: u32) -> Result<Client> {
-        let mut session = self.connect()?;
+    fn load_session(&self, plan: &Plan, number: u32) -> Result<LoadSession> {
+        let mut connection = self.connect()?;
         if plan.pinned {
-            cpu::pin(session.backend_pid(), number)?;
+            cpu::pin(connection.backend_pid(), number)?;
         }
         let seed = plan.seed ^ (u64::from(number) << 32);
-        let player = Player::new(plan.workload, plan.protocol, plan.scale, seed, &mut session)?;
-        Ok(Client { session, player, number, pinned: plan.pinned })
+        let player = Player::new(plan.workload, plan.protocol, plan.scale, seed, &mut connection)?;
+        Ok(LoadSession { connection, player, number, pinned: plan.pinned })
     }
 
     fn module(&self) -> Option<Module> {
@@ -109,15 +117,15 @@ impl Server {
 
 /// A session and what it runs.
 #[derive(Debug)]
-struct Client {
-    session: Session,
+struct LoadSession {
+    connection: Session,
     player: Player,
     /// From 0, among those of a server.
     number: u32,
     pinned: bool,
 }
 
-impl Client {
+impl LoadSession {
     /// To be called first by the thread that is to run the session.
     fn settle_here(&self) -> Result<()> {
         const THIS_THREAD: i32 = 0;
@@ -126,7 +134,7 @@ impl Client {
 
     /// One transaction.
     fn play(&mut self) -> Result<()> {
-        self.player.play(&mut self.session)
+        self.player.play(&mut self.connection)
     }
 }
 

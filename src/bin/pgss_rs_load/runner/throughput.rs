@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::cpu::CpuClock;
-use super::{Client, Server};
+use super::{LoadSession, Server};
 use crate::arm::Installation;
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
@@ -64,7 +64,7 @@ pub fn run(
         servers.push(Server::start(plan, installation, *arm)?);
     }
     progress.say("warming up");
-    let mut arms = servers.iter().map(|server| Contestant::new(plan, server)).collect::<Result<Vec<_>>>()?;
+    let mut arms = servers.iter().map(|server| ArmSessions::new(plan, server)).collect::<Result<Vec<_>>>()?;
 
     progress.say(format!("measuring throughput, {}", plan.workload.name()));
     // The entry after the last arm is the baseline again.
@@ -81,11 +81,11 @@ pub fn run(
         }
     }
 
-    let noise = Effect::of_differences(&changes(&slices, 0, true), plan.seed);
+    let noise = Effect::of_differences(&noise(&slices), plan.seed);
     let mut results = Vec::new();
-    for (index, contestant) in arms.iter().enumerate() {
-        let change = (index > 0).then(|| Effect::of_differences(&changes(&slices, index, false), plan.seed));
-        results.push(contestant.result(plan, index, division, change, &noise));
+    for (index, sessions) in arms.iter().enumerate() {
+        let change = (index > 0).then(|| Effect::of_differences(&changes(&slices, index), plan.seed));
+        results.push(sessions.result(plan, index, division, change, &noise));
     }
     drop(arms);
     let throughput = Throughput {
@@ -99,26 +99,38 @@ pub fn run(
     Ok((throughput, servers))
 }
 
-/// TPS of an arm's slice against the baseline's of the same round, minus 1.
-fn changes(slices: &[ThroughputSlice], arm: usize, again: bool) -> Vec<f64> {
-    let of = |arm, again| slices.iter().filter(move |s| s.arm == arm && s.again == again);
-    let pairs = of(arm, again).filter_map(|slice| {
-        let baseline = of(0, false).find(|s| s.round == slice.round)?;
-        Some(slice.tps / baseline.tps - 1.0)
+/// Per round, an arm's TPS against the mean of the baseline's two slices, minus 1.
+fn changes(slices: &[ThroughputSlice], arm: usize) -> Vec<f64> {
+    let pairs = slices.iter().filter(|s| s.arm == arm).map(|slice| {
+        let baseline: f64 = baseline_of(slices, slice.round).map(|s| s.tps).sum();
+        slice.tps / (baseline / 2.0) - 1.0
     });
     pairs.filter(|change| change.is_finite()).collect()
 }
 
+/// Per round, the baseline's second slice against its first, minus 1.
+fn noise(slices: &[ThroughputSlice]) -> Vec<f64> {
+    let pairs = slices.iter().filter(|s| s.again).filter_map(|again| {
+        let first = baseline_of(slices, again.round).find(|s| !s.again)?;
+        Some(again.tps / first.tps - 1.0)
+    });
+    pairs.filter(|change| change.is_finite()).collect()
+}
+
+fn baseline_of(slices: &[ThroughputSlice], round: usize) -> impl Iterator<Item = &ThroughputSlice> {
+    slices.iter().filter(move |s| s.arm == 0 && s.round == round)
+}
+
 /// An arm's sessions and what they have measured so far.
-struct Contestant {
-    lanes: Vec<Lane>,
+struct ArmSessions {
+    sessions: Vec<TimedSession>,
     moments: Moments,
     cpu_ns: Option<u64>,
 }
 
 /// One session, with a thread of its own while its server's slice lasts.
-struct Lane {
-    client: Client,
+struct TimedSession {
+    session: LoadSession,
     /// ns
     latencies: Histogram<u64>,
 }
@@ -130,17 +142,17 @@ struct Sample {
     cpu_ns: Option<u64>,
 }
 
-impl Contestant {
+impl ArmSessions {
     fn new(plan: &Plan, server: &Server) -> Result<Self> {
-        let mut lanes = Vec::new();
+        let mut sessions = Vec::new();
         for number in 0..plan.clients {
             let latencies = Histogram::new_with_bounds(1, MAX_LATENCY, LATENCY_DIGITS)
                 .map_err(|e| Error::Failed(format!("no histogram: {e:?}")))?;
-            lanes.push(Lane { client: server.client(plan, number)?, latencies });
+            sessions.push(TimedSession { session: server.load_session(plan, number)?, latencies });
         }
-        let mut contestant = Contestant { lanes, moments: Moments::default(), cpu_ns: Some(0) };
-        contestant.slice(FIRST_WARM_UP, Duration::ZERO, false)?;
-        Ok(contestant)
+        let mut sessions = ArmSessions { sessions, moments: Moments::default(), cpu_ns: Some(0) };
+        sessions.slice(FIRST_WARM_UP, Duration::ZERO, false)?;
+        Ok(sessions)
     }
 
     /// All sessions at once. `keep`: whether the slice counts for the arm's own figures.
@@ -149,9 +161,9 @@ impl Contestant {
         let samples: Vec<Result<Sample>> = thread::scope(|scope| {
             let start = Instant::now() + warm_up;
             let threads: Vec<_> = self
-                .lanes
+                .sessions
                 .iter_mut()
-                .map(|lane| scope.spawn(move || lane.run(start, start + length, keep)))
+                .map(|session| scope.spawn(move || session.run(start, start + length, keep)))
                 .collect();
             let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
                 Ok(sample) => sample,
@@ -180,10 +192,10 @@ impl Contestant {
         change: Option<Effect>,
         noise: &Effect,
     ) -> ArmThroughput {
-        let mut latencies = Histogram::<u64>::new_from(&self.lanes[0].latencies);
-        for lane in &self.lanes {
+        let mut latencies = Histogram::<u64>::new_from(&self.sessions[0].latencies);
+        for session in &self.sessions {
             // All have the same bounds.
-            let _ = latencies.add(&lane.latencies);
+            let _ = latencies.add(&session.latencies);
         }
         let quantile = |q| latencies.value_at_quantile(q) as f64 / NS_PER_MS;
         let transactions = self.moments.count();
@@ -203,16 +215,16 @@ impl Contestant {
     }
 }
 
-impl Lane {
+impl TimedSession {
     /// Transaction after transaction until `end`; those that end between `start` and `end` count.
     fn run(&mut self, start: Instant, end: Instant, keep: bool) -> Result<Sample> {
-        self.client.settle_here()?;
+        self.session.settle_here()?;
         let cpu = CpuClock::of_this_thread();
         let mut moments = Moments::default();
         let mut last = Instant::now();
         let mut cpu_before = None;
         loop {
-            self.client.play()?;
+            self.session.play()?;
             let now = Instant::now();
             if now >= end {
                 break;
@@ -270,14 +282,14 @@ mod tests {
     fn a_change_is_against_the_baseline_of_its_round() {
         let slices = [
             slice(0, 1, false, 90.0),
-            slice(0, 0, true, 101.0),
+            slice(0, 0, true, 100.0),
             slice(0, 0, false, 100.0),
             slice(1, 0, false, 200.0),
-            slice(1, 0, true, 200.0),
-            slice(1, 1, false, 190.0),
+            slice(1, 0, true, 220.0),
+            slice(1, 1, false, 168.0),
         ];
         let rounded = |changes: Vec<f64>| changes.iter().map(|c| (c * 1000.0).round()).collect::<Vec<_>>();
-        assert_eq!(rounded(changes(&slices, 1, false)), [-100.0, -50.0]);
-        assert_eq!(rounded(changes(&slices, 0, true)), [10.0, 0.0]);
+        assert_eq!(rounded(changes(&slices, 1)), [-100.0, -200.0]);
+        assert_eq!(rounded(noise(&slices)), [0.0, 100.0]);
     }
 }
