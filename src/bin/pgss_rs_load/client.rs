@@ -338,4 +338,18 @@ mod tests {
         let text = with_statement(server_error(&body), "TABLE t").to_string();
         assert_eq!(text, "ERROR 42P01: relation \"t\" does not exist\n  in: TABLE t");
     }
+
+    #[test]
+    fn a_server_that_crashes_ends_the_session_and_comes_back() {
+        let pg_config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+        let mut cluster = crate::cluster::Cluster::builder(pg_config).start().unwrap();
+        let mut session = Session::connect(&cluster.socket()).unwrap();
+        let pid = session.query("SELECT pg_backend_pid()").unwrap();
+        assert_eq!(pid, [[Some(session.backend_pid().to_string())]]);
+
+        cluster.crash(session.backend_pid()).unwrap();
+        assert!(session.execute("SELECT 1").unwrap_err().to_string().starts_with("the server is gone"));
+        let mut again = Session::connect(&cluster.socket()).unwrap();
+        assert_eq!(again.query("SELECT NULL, 'x'").unwrap(), [[None, Some("x".to_owned())]]);
+    }
 }

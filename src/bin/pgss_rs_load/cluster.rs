@@ -284,6 +284,22 @@ impl Cluster {
             .map_err(|e| Error(format!("cannot kill process {pid}: {e}")))
     }
 
+    /// Kills a backend as [`Cluster::kill_process`] does and waits until the server has started anew.
+    pub fn crash(&mut self, backend: i32) -> Result<()> {
+        /// In the log when no process of the old shared memory is left.
+        const STARTS_ANEW: &str = "all server processes terminated; reinitializing";
+        let seen = self.log().len();
+        self.kill_process(backend)?;
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.log()[seen..].contains(STARTS_ANEW) {
+            if Instant::now() > deadline {
+                return Err(Error(format!("the server did not notice the end of process {backend}")));
+            }
+            std::thread::sleep(POLL);
+        }
+        self.wait_ready()
+    }
+
     fn initdb(&self) -> Result<()> {
         let mut command = Command::new(self.bin.join("initdb"));
         command.arg("-D").arg(self.data_dir()).args(["-A", "trust", "-U", SUPERUSER]);

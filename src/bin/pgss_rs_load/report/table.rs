@@ -79,7 +79,7 @@ fn cost_table(cost: &Cost) -> String {
     }
     align_numbers(&mut table, 2);
     format!(
-        "{table}\n\nTimes are ns per statement, trimmed means over blocks of four slices. off: {}. A/A noise: off against \
+        "{table}\n\nTimes are ns per statement, interquartile means over blocks of four slices. off: {}. A/A noise: off against \
          itself in the same run; no smaller change is shown.\n",
         cost.off
     )
