@@ -1,0 +1,264 @@
+//! The command line, and what it asks for.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+use crate::arm::Arm;
+use crate::error::{Error, Result};
+use crate::workload::{Protocol, Workload};
+
+const EXAMPLES: &str = "\
+Without a mode and without a word about the load: cost of `now`, then throughput of `select-only`, about two minutes.
+
+Examples:
+  pgss_rs_load
+  pgss_rs_load cost --workload now --arms off,pgss_rs,pgss_rs@0.1,pg_stat_statements
+  pgss_rs_load cost --arms off,off                       (the noise of this box)
+  pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
+  pgss_rs_load sweep --workload select-only --duration 120";
+
+/// Measures on throwaway servers what statement statistics cost on this box
+#[derive(Clone, Debug, Parser)]
+#[command(name = "pgss_rs_load", version, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to measure [default: cost]
+    pub mode: Option<Mode>,
+
+    /// pg_config of the server to measure
+    #[arg(long, value_name = "PATH", default_value = "pg_config")]
+    pub pg_config: PathBuf,
+
+    /// What the sessions run; may be given several times [default: now in cost, else select-only]
+    #[arg(long = "workload", value_name = "NAME")]
+    pub workloads: Vec<Workload>,
+
+    /// How statements reach the server [default: prepared]
+    #[arg(long)]
+    pub protocol: Option<Protocol>,
+
+    /// Sessions at a time [default: one per CPU]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: Option<u32>,
+
+    /// Measured time in all, without preparation and warm-up [default: 40 in cost, else 50]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Size of pgbench's tables: 100000 accounts each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub scale: u32,
+
+    /// What to compare: off, pgss_rs, pgss_rs@RATE, pg_stat_statements
+    /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements]
+    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    pub arms: Vec<Arm>,
+
+    /// Leaves it to the kernel on which CPU sessions run; otherwise a client shares one with its server processes
+    #[arg(long)]
+    pub no_pin: bool,
+
+    /// Decides the order of the slices and the random values [default: from the clock]
+    #[arg(long)]
+    pub seed: Option<u64>,
+
+    /// Writes everything measured, raw blocks included, to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// A further setting of the servers; may be given several times
+    #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub settings: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// ns per statement: the setting flipped inside the session every 50 to 250 statements
+    Cost,
+    /// Transactions per second and latency: servers side by side, under load by turns
+    Throughput,
+    /// Throughput over the sample rates 1, 0.8, 0.5, 0.2, 0 and off
+    Sweep,
+}
+
+/// One run: a mode with one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub mode: Mode,
+    pub workload: Workload,
+    pub protocol: Protocol,
+    pub clients: u32,
+    /// Seconds measured.
+    #[serde(serialize_with = "as_seconds")]
+    pub duration: Duration,
+    pub scale: u32,
+    /// Whether a client and its server processes share one CPU.
+    pub pinned: bool,
+    /// The baseline `off` first.
+    pub arms: Vec<Arm>,
+    pub seed: u64,
+    /// Of the servers, added by the user.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Arguments {
+    /// The runs asked for, one after the other. `cpus`: of this box.
+    pub fn plans(&self, cpus: usize) -> Result<Vec<Plan>> {
+        let seed = self.seed.unwrap_or_else(seed_from_clock);
+        let modes = match self.mode {
+            Some(mode) => vec![mode],
+            None if self.says_nothing_about_load() => vec![Mode::Cost, Mode::Throughput],
+            None => vec![Mode::Cost],
+        };
+        let mut plans = Vec::new();
+        for mode in modes {
+            let workloads = match (self.workloads.is_empty(), mode) {
+                (false, _) => self.workloads.clone(),
+                (true, Mode::Cost) => vec![Workload::Now],
+                (true, _) => vec![Workload::SelectOnly],
+            };
+            let default_seconds = if mode == Mode::Cost { 40 } else { 50 };
+            let duration = self.duration.unwrap_or(Duration::from_secs(default_seconds));
+            for workload in &workloads {
+                plans.push(Plan {
+                    mode,
+                    workload: *workload,
+                    protocol: self.protocol.unwrap_or(Protocol::Prepared),
+                    clients: self.clients.unwrap_or(cpus as u32),
+                    duration: duration / workloads.len() as u32,
+                    scale: self.scale,
+                    pinned: !self.no_pin,
+                    arms: self.arms_of(mode)?,
+                    seed,
+                    settings: self.settings.clone(),
+                });
+            }
+        }
+        Ok(plans)
+    }
+
+    fn says_nothing_about_load(&self) -> bool {
+        self.workloads.is_empty()
+            && self.arms.is_empty()
+            && self.protocol.is_none()
+            && self.clients.is_none()
+            && self.duration.is_none()
+    }
+
+    fn arms_of(&self, mode: Mode) -> Result<Vec<Arm>> {
+        let mut arms = match (mode, self.arms.is_empty()) {
+            (Mode::Sweep, true) => {
+                let rates = [1.0, 0.8, 0.5, 0.2, 0.0].map(|rate| Arm::PgssRs { rate });
+                rates.into_iter().chain([Arm::Off]).collect()
+            }
+            (Mode::Sweep, false) => {
+                return Err(Error::Request(
+                    "sweep has its own arms: leave out --arms, or use throughput".to_owned(),
+                ));
+            }
+            (_, true) => {
+                vec![Arm::Off, Arm::PgssRs { rate: 1.0 }, Arm::PgssRs { rate: 0.1 }, Arm::PgStatStatements]
+            }
+            (_, false) => self.arms.clone(),
+        };
+        let Some(baseline) = arms.iter().position(|arm| *arm == Arm::Off) else {
+            return Err(Error::Request(
+                "--arms needs off: that is what the others are compared with".to_owned(),
+            ));
+        };
+        arms[..=baseline].rotate_right(1);
+        if mode == Mode::Cost && arms.len() < 2 {
+            return Err(Error::Request(
+                "--arms needs a second arm to compare with off (off,off is allowed)".to_owned(),
+            ));
+        }
+        Ok(arms)
+    }
+}
+
+fn seed_from_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64 % 1_000_000)
+}
+
+fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number of seconds from 1 to 86400".to_owned()),
+    }
+}
+
+fn parse_setting(text: &str) -> std::result::Result<(String, String), String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && name.chars().all(is_name) && !value.contains('\n') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("a server setting is given as name=value".to_owned()),
+    }
+}
+
+fn as_seconds<S: serde::Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plans(arguments: &[&str]) -> Result<Vec<Plan>> {
+        let all = ["pgss_rs_load"].iter().chain(arguments);
+        Arguments::try_parse_from(all).map_err(|e| Error::Request(e.to_string()))?.plans(2)
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn without_arguments_both_questions_are_asked() {
+        let plans = plans(&["--pg-config", "/somewhere/pg_config"]).unwrap();
+        let what: Vec<_> = plans.iter().map(|p| (p.mode, p.workload, p.clients)).collect();
+        assert_eq!(what, [(Mode::Cost, Workload::Now, 2), (Mode::Throughput, Workload::SelectOnly, 2)]);
+    }
+
+    #[test]
+    fn cost_is_the_default_mode() {
+        let plans = plans(&["--workload", "tpcb", "--workload", "select-1", "--duration", "30"]).unwrap();
+        assert_eq!(plans.len(), 2);
+        assert!(plans.iter().all(|p| p.mode == Mode::Cost && p.duration == Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn off_is_the_first_arm() {
+        let plans = plans(&["throughput", "--arms", "pgss_rs,pgss_rs@0.1,off"]).unwrap();
+        let names: Vec<String> = plans[0].arms.iter().map(Arm::to_string).collect();
+        assert_eq!(names, ["off", "pgss_rs", "pgss_rs@0.1"]);
+    }
+
+    #[test]
+    fn a_sweep_goes_from_all_to_nothing() {
+        let plans = plans(&["sweep"]).unwrap();
+        let names: Vec<String> = plans[0].arms.iter().map(Arm::to_string).collect();
+        assert_eq!(names, ["off", "pgss_rs", "pgss_rs@0.8", "pgss_rs@0.5", "pgss_rs@0.2", "pgss_rs@0"]);
+    }
+
+    #[test]
+    fn bad_input_is_told_what_is_allowed() {
+        let error = |arguments: &[&str]| plans(arguments).unwrap_err().to_string();
+        assert!(error(&["throughput", "--arms", "pgss_rs"]).contains("needs off"));
+        assert!(error(&["cost", "--arms", "off"]).contains("second arm"));
+        assert!(error(&["sweep", "--arms", "off,pgss_rs"]).contains("own arms"));
+        assert!(error(&["--workload", "none"]).contains("select-only"));
+        assert!(error(&["--duration", "0"]).contains("from 1 to 86400"));
+        assert!(error(&["--setting", "work_mem"]).contains("name=value"));
+        assert!(error(&["speed"]).contains("throughput"));
+    }
+}

@@ -1,0 +1,60 @@
+//! Why the driver ends early, and with which exit status.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cluster;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Set by Ctrl-C and SIGTERM. Whatever waits looks at it.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// The user wants to stop: whatever runs ends soon with [`Error::Interrupted`].
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// `Err` once the user wants to stop.
+pub fn check_interrupted() -> Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+#[derive(Debug)]
+pub enum Error {
+    /// Ctrl-C or a request to terminate.
+    Interrupted,
+    /// What was asked for cannot be done here; the text says what can.
+    Request(String),
+    /// Anything that went wrong on the way.
+    Failed(String),
+}
+
+impl Error {
+    /// 130 is what a shell reports for a program ended by Ctrl-C.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Error::Interrupted => 130,
+            Error::Request(_) => 2,
+            Error::Failed(_) => 1,
+        })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Interrupted => f.write_str("interrupted; the servers are gone"),
+            Error::Request(text) | Error::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<cluster::Error> for Error {
+    fn from(error: cluster::Error) -> Self {
+        Error::Failed(error.to_string())
+    }
+}

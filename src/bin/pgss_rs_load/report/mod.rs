@@ -1,0 +1,200 @@
+//! What a run found. These structures are the JSON; the tables are a view of them.
+
+mod progress;
+mod table;
+mod verdict;
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use progress::Progress;
+
+use crate::arm::Arm;
+use crate::cli::Plan;
+use crate::env::Machine;
+use crate::error::{Error, Result};
+use crate::schedule::Order;
+use crate::stats::{Effect, Finding};
+
+/// Of the JSON's structure; raised when a reader of the old one would stumble.
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    format: u32,
+    driver_version: &'static str,
+    pub machine: Machine,
+    /// As pg_config says.
+    pub server_version: String,
+    pub runs: Vec<Run>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Run {
+    pub plan: Plan,
+    /// What the reader should know, such as an arm left out.
+    pub notes: Vec<String>,
+    pub results: Results,
+    /// One sentence.
+    pub verdict: String,
+    /// The top of `pgss_rs_stats` after the load, from the server that ran pgss_rs at its highest rate.
+    pub seen: Option<Vec<SeenStatement>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Results {
+    Cost(Cost),
+    Throughput(Throughput),
+}
+
+#[derive(Debug, Serialize)]
+pub struct Cost {
+    /// What the baseline is, in words.
+    pub off: String,
+    pub comparisons: Vec<Comparison>,
+    pub blocks: Vec<CostBlock>,
+}
+
+/// An arm against `off`, from the blocks of all clients.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    pub arm: Arm,
+    pub blocks: usize,
+    /// Measured, of both sides.
+    pub statements: u64,
+    /// Elapsed time as the client sees it.
+    pub wall: Measure,
+    /// The server process's own CPU time; unknown where there is no /proc/PID/schedstat.
+    pub cpu: Option<Measure>,
+}
+
+/// All in ns per statement.
+#[derive(Debug, Serialize)]
+pub struct Measure {
+    /// Of the baseline.
+    pub off: f64,
+    /// The arm minus the baseline.
+    pub change: Effect,
+    /// The baseline minus itself, in the same run on the same server.
+    pub noise: Effect,
+    pub finding: Finding,
+}
+
+/// One ABBA or BAAB block, raw.
+#[derive(Debug, Serialize)]
+pub struct CostBlock {
+    pub client: u32,
+    /// Index into the comparisons; `None`: the baseline against itself.
+    pub comparison: Option<usize>,
+    /// Which module's server, for the blocks of the baseline against itself.
+    pub server: &'static str,
+    pub order: Order,
+    /// In each of the four slices.
+    pub statements: u32,
+    /// Of the four slices, in the order in which they ran.
+    pub wall_ns: [u64; 4],
+    pub cpu_ns: Option<[u64; 4]>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Throughput {
+    pub rounds: usize,
+    /// Seconds.
+    pub slice: f64,
+    /// Seconds cut off before each slice.
+    pub warm_up: f64,
+    /// The first is the baseline.
+    pub arms: Vec<ArmThroughput>,
+    /// The baseline against itself, as a fraction of its TPS.
+    pub noise: Effect,
+    pub slices: Vec<ThroughputSlice>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ArmThroughput {
+    pub arm: Arm,
+    /// Per second.
+    pub tps: f64,
+    pub transactions: u64,
+    /// ms
+    pub latency_mean: f64,
+    /// ms
+    pub latency_stddev: f64,
+    /// ms
+    pub latency_p50: f64,
+    /// ms
+    pub latency_p95: f64,
+    /// ms
+    pub latency_p99: f64,
+    /// What the driver itself needs, CPU microseconds per transaction.
+    pub client_cpu: Option<f64>,
+    /// Of TPS against the baseline, as a fraction; `None` for the baseline.
+    pub change: Option<Effect>,
+    pub finding: Option<Finding>,
+}
+
+/// One slice, raw.
+#[derive(Debug, Serialize)]
+pub struct ThroughputSlice {
+    pub round: usize,
+    /// Index into the arms.
+    pub arm: usize,
+    /// The second slice of the baseline in its round, there for the noise.
+    pub again: bool,
+    pub transactions: u64,
+    /// Per second.
+    pub tps: f64,
+    /// ms
+    pub latency_mean: f64,
+    /// ms
+    pub latency_stddev: f64,
+}
+
+/// A row of `pgss_rs_stats`.
+#[derive(Debug, Serialize)]
+pub struct SeenStatement {
+    pub query: String,
+    pub calls: String,
+    /// ms
+    pub mean_exec_time: String,
+    pub rows: String,
+}
+
+impl Report {
+    pub fn new(machine: Machine, server_version: String) -> Self {
+        Report {
+            format: FORMAT,
+            driver_version: env!("CARGO_PKG_VERSION"),
+            machine,
+            server_version,
+            runs: Vec::new(),
+        }
+    }
+
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let text =
+            serde_json::to_string(self).map_err(|e| Error::Failed(format!("cannot write JSON: {e}")))?;
+        fs::write(path, text + "\n")
+            .map_err(|e| Error::Failed(format!("cannot write {}: {e}", path.display())))
+    }
+
+    /// For the terminal.
+    pub fn machine_text(&self) -> String {
+        table::machine(&self.machine, &self.server_version)
+    }
+}
+
+impl Run {
+    pub fn new(plan: Plan, notes: Vec<String>, results: Results, seen: Option<Vec<SeenStatement>>) -> Self {
+        let verdict = verdict::of(&results);
+        Run { plan, notes, results, verdict, seen }
+    }
+
+    /// For the terminal.
+    pub fn text(&self) -> String {
+        table::run(self)
+    }
+}

@@ -1,0 +1,39 @@
+//! The progress bar, on stderr and only where that is a terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Goes away when dropped.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// `total`: what is to be measured.
+    pub fn new(total: Duration) -> Self {
+        let bar = ProgressBar::new(total.as_millis() as u64);
+        if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent:>3} %  {msg}")
+        {
+            bar.set_style(style);
+        }
+        Progress { bar }
+    }
+
+    /// What is being done now.
+    pub fn say(&self, what: impl Into<String>) {
+        self.bar.set_message(what.into());
+    }
+
+    /// How much has been measured.
+    pub fn at(&self, measured: Duration) {
+        self.bar.set_position(measured.as_millis() as u64);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

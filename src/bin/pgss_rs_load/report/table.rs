@@ -1,0 +1,228 @@
+//! Reports as text: Markdown tables, so that they can be pasted where they are discussed.
+
+use comfy_table::presets::ASCII_MARKDOWN;
+use comfy_table::{CellAlignment, Table};
+
+use super::{ArmThroughput, Comparison, Cost, Measure, Results, Run, SeenStatement, Throughput};
+use crate::cli::Mode;
+use crate::env::Machine;
+use crate::stats::{Effect, Finding};
+
+/// Characters of a statement's text shown.
+const QUERY_WIDTH: usize = 70;
+
+pub fn machine(machine: &Machine, server_version: &str) -> String {
+    let virtual_machine = if machine.virtual_machine { ", virtual machine" } else { "" };
+    format!(
+        "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {}, load average {:.2}",
+        machine.cpus,
+        machine.cpu_model,
+        machine.memory as f64 / f64::from(1u32 << 30),
+        machine.kernel,
+        machine.clock_source,
+        machine.load_average,
+    )
+}
+
+pub fn run(run: &Run) -> String {
+    let plan = &run.plan;
+    let title = match plan.mode {
+        Mode::Cost => "Cost per statement",
+        Mode::Throughput => "Throughput",
+        Mode::Sweep => "Throughput over sample rates",
+    };
+    let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
+    let mut text = format!(
+        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}, seed {}\n",
+        plan.workload.name(),
+        plan.protocol.name(),
+        plan.scale,
+        plan.duration.as_secs_f64(),
+        if plan.pinned { "sessions tied to CPUs" } else { "sessions free to move" },
+        plan.seed
+    );
+    for note in &run.notes {
+        text += &format!("Note: {note}.\n");
+    }
+    text += "\n";
+    text += &match &run.results {
+        Results::Cost(cost) => cost_table(cost),
+        Results::Throughput(throughput) => throughput_table(throughput),
+    };
+    text += &format!("\n{}\n", run.verdict);
+    if let Some(seen) = &run.seen {
+        text += &format!(
+            "\nWhat pgss_rs_stats saw (server of pgss_rs, most calls first):\n\n{}",
+            seen_table(seen)
+        );
+    }
+    text
+}
+
+fn cost_table(cost: &Cost) -> String {
+    let mut table = new_table(&[
+        "arm",
+        "time",
+        "off ns",
+        "change ns",
+        "95 % interval ns",
+        "change %",
+        "95 % interval %",
+        "A/A noise ns",
+        "statements",
+    ]);
+    for comparison in &cost.comparisons {
+        if let Some(cpu) = &comparison.cpu {
+            table.add_row(cost_row(comparison, "server CPU", cpu));
+        }
+        table.add_row(cost_row(comparison, "elapsed", &comparison.wall));
+    }
+    align_numbers(&mut table, 2);
+    format!(
+        "{table}\n\nTimes are ns per statement, interquartile means over blocks of four slices. off: {}. A/A noise: off against \
+         itself in the same run; no smaller change is shown.\n",
+        cost.off
+    )
+}
+
+fn cost_row(comparison: &Comparison, time: &str, measure: &Measure) -> Vec<String> {
+    let noise = format!("±{:.0}", measure.noise.reach());
+    let mut row = vec![comparison.arm.to_string(), time.to_owned(), format!("{:.0}", measure.off)];
+    match measure.finding {
+        Finding::Difference => {
+            let percent = measure.change.scaled(100.0 / measure.off);
+            row.push(format!("{:+.0}", measure.change.estimate));
+            row.push(interval(&measure.change, 0));
+            row.push(format!("{:+.2}", percent.estimate));
+            row.push(interval(&percent, 2));
+        }
+        Finding::NoDifference { smallest } => {
+            row.push("no difference".to_owned());
+            row.push(format!("(seen from {smallest:.0})"));
+            row.push("no difference".to_owned());
+            row.push(format!("(seen from {:.2})", smallest * 100.0 / measure.off));
+        }
+    }
+    row.extend([noise, comparison.statements.to_string()]);
+    row
+}
+
+fn throughput_table(throughput: &Throughput) -> String {
+    let mut table = new_table(&[
+        "arm",
+        "TPS",
+        "change %",
+        "95 % interval %",
+        "latency ms",
+        "stddev",
+        "p50",
+        "p95",
+        "p99",
+        "transactions",
+        "client CPU µs",
+    ]);
+    for arm in &throughput.arms {
+        table.add_row(throughput_row(arm));
+    }
+    align_numbers(&mut table, 1);
+    format!(
+        "{table}\n\n{} rounds, a slice of {:.2} s per arm after {:.2} s of warm-up, in random order. Change of TPS against \
+         off in the same round. off: no module is loaded. A/A noise: ±{:.2} % (off against itself in the same run); \
+         no smaller change is shown. client CPU: per transaction.\n",
+        throughput.rounds,
+        throughput.slice,
+        throughput.warm_up,
+        throughput.noise.scaled(100.0).reach(),
+    )
+}
+
+fn throughput_row(arm: &ArmThroughput) -> Vec<String> {
+    let (change, range) = match (&arm.change, arm.finding) {
+        (Some(change), Some(Finding::Difference)) => {
+            let percent = change.scaled(100.0);
+            (format!("{:+.2}", percent.estimate), interval(&percent, 2))
+        }
+        (Some(_), Some(Finding::NoDifference { smallest })) => {
+            ("no difference".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
+        }
+        _ => (String::new(), String::new()),
+    };
+    let mut row = vec![arm.arm.to_string(), format!("{:.0}", arm.tps), change, range];
+    let latencies = [arm.latency_mean, arm.latency_stddev, arm.latency_p50, arm.latency_p95, arm.latency_p99];
+    row.extend(latencies.map(|ms| format!("{ms:.3}")));
+    row.push(arm.transactions.to_string());
+    row.push(arm.client_cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.1}")));
+    row
+}
+
+fn seen_table(seen: &[SeenStatement]) -> String {
+    let mut table = new_table(&["query", "calls", "mean_exec_time ms", "rows"]);
+    for statement in seen {
+        let query: String = statement.query.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = match query.char_indices().nth(QUERY_WIDTH) {
+            Some((end, _)) => format!("{}...", &query[..end]),
+            None => query,
+        };
+        table.add_row([&shown, &statement.calls, &statement.mean_exec_time, &statement.rows]);
+    }
+    align_numbers(&mut table, 1);
+    format!("{table}\n")
+}
+
+fn interval(effect: &Effect, digits: usize) -> String {
+    format!("{:+.digits$} to {:+.digits$}", effect.low, effect.high)
+}
+
+fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header(header.iter().copied());
+    table
+}
+
+fn align_numbers(table: &mut Table, first: usize) {
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::Arm;
+
+    fn measure(finding: Finding) -> Measure {
+        Measure {
+            off: 20_000.0,
+            change: Effect { estimate: 300.0, low: 280.0, high: 320.0 },
+            noise: Effect { estimate: -2.0, low: -25.0, high: 20.0 },
+            finding,
+        }
+    }
+
+    fn comparison(wall: Measure) -> Comparison {
+        Comparison { arm: Arm::PgssRs { rate: 1.0 }, blocks: 10, statements: 6000, wall, cpu: None }
+    }
+
+    #[test]
+    fn a_difference_shows_its_size_and_interval() {
+        let measure = measure(Finding::Difference);
+        let row = cost_row(&comparison(measure), "elapsed", &super::tests::measure(Finding::Difference));
+        let shown =
+            ["pgss_rs", "elapsed", "20000", "+300", "+280 to +320", "+1.50", "+1.40 to +1.60", "±25", "6000"];
+        assert_eq!(row, shown);
+    }
+
+    #[test]
+    fn no_difference_shows_no_size_but_what_could_have_been_seen() {
+        let hidden = Finding::NoDifference { smallest: 40.0 };
+        let row = cost_row(&comparison(measure(hidden)), "elapsed", &measure(hidden));
+        assert_eq!(row[3..7], ["no difference", "(seen from 40)", "no difference", "(seen from 0.20)"]);
+    }
+
+    #[test]
+    fn long_statements_are_cut_on_a_character() {
+        let query = format!("SELECT '{}'", "ä".repeat(100));
+        let seen = SeenStatement { query, calls: "1".into(), mean_exec_time: "0.1".into(), rows: "1".into() };
+        assert!(seen_table(&[seen]).contains("ä..."));
+    }
+}

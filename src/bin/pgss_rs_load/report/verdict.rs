@@ -1,0 +1,98 @@
+//! The answer in one sentence.
+
+use super::{ArmThroughput, Comparison, Cost, Results, Throughput};
+use crate::stats::Finding;
+
+pub fn of(results: &Results) -> String {
+    let parts = match results {
+        Results::Cost(cost) => of_cost(cost),
+        Results::Throughput(throughput) => of_throughput(throughput),
+    };
+    format!("Verdict: {}.", parts.join("; "))
+}
+
+fn of_cost(cost: &Cost) -> Vec<String> {
+    cost.comparisons.iter().map(of_comparison).collect()
+}
+
+fn of_comparison(comparison: &Comparison) -> String {
+    let (measure, time) = match &comparison.cpu {
+        Some(cpu) => (cpu, "server CPU"),
+        None => (&comparison.wall, "elapsed time"),
+    };
+    let Comparison { arm, .. } = comparison;
+    match measure.finding {
+        Finding::Difference => {
+            let change = measure.change;
+            let verb = if change.estimate > 0.0 { "adds" } else { "saves" };
+            let (low, high) =
+                if change.estimate > 0.0 { (change.low, change.high) } else { (-change.high, -change.low) };
+            let size = change.estimate.abs();
+            let percent = 100.0 * size / measure.off;
+            format!(
+                "{arm} {verb} {size:.0} ns of {time} per statement ({percent:.1} %; 95 % interval {low:.0} to {high:.0} ns)"
+            )
+        }
+        Finding::NoDifference { smallest } => format!(
+            "{arm} makes no difference to {time} that this run could see (it would have seen {smallest:.0} ns per \
+             statement)"
+        ),
+    }
+}
+
+fn of_throughput(throughput: &Throughput) -> Vec<String> {
+    let parts: Vec<String> = throughput.arms.iter().filter_map(of_arm).collect();
+    if !parts.is_empty() {
+        return parts;
+    }
+    let noise = throughput.noise.scaled(100.0).reach();
+    vec![format!("nothing was compared; off against itself differs by up to {noise:.2} %")]
+}
+
+fn of_arm(row: &ArmThroughput) -> Option<String> {
+    let ArmThroughput { arm, .. } = row;
+    let change = row.change?.scaled(100.0);
+    Some(match row.finding? {
+        Finding::Difference => format!(
+            "{arm} changes TPS by {:+.1} % (95 % interval {:+.1} to {:+.1} %)",
+            change.estimate, change.low, change.high
+        ),
+        Finding::NoDifference { smallest } => format!(
+            "{arm} makes no difference to TPS that this run could see (it would have seen {:.1} %)",
+            smallest * 100.0
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Measure;
+    use super::*;
+    use crate::arm::Arm;
+    use crate::stats::{Effect, judge};
+
+    fn comparison(estimate: f64) -> Comparison {
+        let change = Effect { estimate, low: estimate - 20.0, high: estimate + 20.0 };
+        let noise = Effect { estimate: 0.0, low: -30.0, high: 25.0 };
+        let measure = || Measure { off: 10_000.0, change, noise, finding: judge(&change, &noise) };
+        let arm = Arm::PgssRs { rate: 1.0 };
+        Comparison { arm, blocks: 9, statements: 5400, wall: measure(), cpu: Some(measure()) }
+    }
+
+    #[test]
+    fn a_cost_is_said_with_its_interval() {
+        let said = of_comparison(&comparison(300.0));
+        assert_eq!(
+            said,
+            "pgss_rs adds 300 ns of server CPU per statement (3.0 %; 95 % interval 280 to 320 ns)"
+        );
+        assert!(of_comparison(&comparison(-300.0)).contains("saves 300 ns"));
+        assert!(of_comparison(&comparison(-300.0)).contains("280 to 320"));
+    }
+
+    #[test]
+    fn within_the_noise_there_is_no_difference() {
+        let said = of_comparison(&comparison(25.0));
+        assert!(said.contains("no difference") && said.contains("30 ns"), "{said}");
+    }
+}
