@@ -22,7 +22,7 @@ RUNAS = $(if $(filter 0,$(shell id -u)),--runas postgres --pgdata $$data/d)
 bench:
 	@$(SETUP); \
 	cargo pgrx install --release --pg-config "$$pg_config"; \
-	cargo load --pg-config "$$pg_config" $(ARGS)
+	cargo load -- --pg-config "$$pg_config" $(ARGS)
 
 test:
 	@$(SETUP); \

@@ -76,12 +76,17 @@ mod tests {
         assert_eq!(row, Ok(Some(true)));
     }
 
+    /// Of one statement only: the other tests share the server.
     #[pg_test]
     fn reset_tells_its_time_and_is_strict() {
-        assert_eq!(
-            Spi::get_one::<bool>("SELECT pgss_rs_reset() BETWEEN now() AND clock_timestamp()"),
-            Ok(Some(true))
-        );
-        assert_eq!(Spi::get_one::<bool>("SELECT pgss_rs_reset(NULL) IS NULL"), Ok(Some(true)));
+        Spi::run("SELECT 'to be', 'reset' WHERE true").unwrap();
+        const MINE: &str = "FROM pgss_rs_stats WHERE query = 'SELECT $1, $2 WHERE $3'";
+        let queryid = Spi::get_one::<i64>(&format!("SELECT queryid {MINE}")).unwrap().unwrap();
+        let reset = |arguments: &str| Spi::get_one::<bool>(&format!("SELECT pgss_rs_reset({arguments})"));
+        assert_eq!(reset(&format!("NULL, 0, {queryid}) IS NULL AND (true")), Ok(Some(true)));
+        assert_eq!(Spi::get_one::<i64>(&format!("SELECT count(*) {MINE}")), Ok(Some(1)));
+        let now = "BETWEEN now() AND clock_timestamp() AND (true";
+        assert_eq!(reset(&format!("0, 0, {queryid}) {now}")), Ok(Some(true)));
+        assert_eq!(Spi::get_one::<i64>(&format!("SELECT count(*) {MINE}")), Ok(Some(0)));
     }
 }
