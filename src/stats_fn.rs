@@ -36,6 +36,7 @@ fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
     let user = server::user();
     let mut text = Vec::new();
     for (slot, body) in table.bodies() {
+        check_for_interrupts!();
         let visible = sees_all || body.key.userid == user;
         if showtext && visible {
             text.clear();

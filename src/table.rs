@@ -67,6 +67,9 @@ pub struct Slot {
     next: AtomicU32,
 }
 
+// what the documentation says an entry takes
+const _: () = assert!(size_of::<Slot>() == 512);
+
 impl Default for Slot {
     fn default() -> Self {
         Slot {
@@ -351,7 +354,7 @@ impl<L: Locks> Table<'_, L> {
     /// Starts min and max of the entries that `which` picks anew.
     pub fn reset_minmax_where(&self, now: i64, which: impl Fn(&Key) -> bool) {
         for slot in self.slots {
-            let mut body = slot.body.lock();
+            let Some(mut body) = slot.body.try_lock_for(PATIENCE) else { continue };
             if body.used && which(&body.key) {
                 body.counters.reset_minmax();
                 body.minmax_stats_since = now;
@@ -359,10 +362,11 @@ impl<L: Locks> Table<'_, L> {
         }
     }
 
-    /// A copy of every entry, one after the other. Takes one spinlock at a time.
+    /// A copy of every entry, one after the other. Takes one spinlock at a time, and leaves out a slot that is held
+    /// beyond all patience.
     pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
         self.slots.iter().enumerate().filter_map(|(n, slot)| {
-            let body = *slot.body.lock();
+            let body = *slot.body.try_lock_for(PATIENCE)?;
             body.used.then_some((n as u32, body))
         })
     }
