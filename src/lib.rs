@@ -49,7 +49,7 @@ mod store;
 #[cfg(feature = "server")]
 mod variance;
 
-#[cfg(all(feature = "server", any(test, feature = "pg_test")))]
+#[cfg(feature = "pg_test")]
 #[path = "../pg_test/mod.rs"]
 mod pg_test;
 
