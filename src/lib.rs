@@ -4,10 +4,10 @@
 //! `docs/architecture.md` the carrier-on's. Three layers, each using only those below it:
 //!
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
-//!   entry, [`stats_fn`] are the SQL functions, [`guc`] the settings;
+//!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`].
+//!   [`carried`], [`normalize`], [`columns`].
 //!
 //! # Locks
 //!
@@ -24,6 +24,7 @@
 //! behind, [`nesting`] and the executions' memory callbacks put right. SQL functions raise with SQLSTATE and HINT.
 
 pub mod carried;
+pub mod columns;
 pub mod counters;
 pub mod draw;
 pub mod key;
@@ -34,6 +35,8 @@ pub mod textpool;
 #[allow(unsafe_code)]
 pub mod pg;
 
+#[cfg(feature = "server")]
+mod compat;
 #[cfg(feature = "server")]
 mod guc;
 #[cfg(feature = "server")]

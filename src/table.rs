@@ -111,6 +111,8 @@ pub struct State {
     pub dealloc: AtomicU64,
     /// Time of the last full reset, microseconds of the server's epoch.
     pub stats_reset: AtomicI64,
+    /// Counts the times that entries were removed on request.
+    resets: AtomicU32,
     /// Times a slot's spinlock was found held.
     pub lock_waits: AtomicU64,
     /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
@@ -126,6 +128,7 @@ impl Default for State {
             entries: AtomicU32::new(0),
             dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
+            resets: AtomicU32::new(0),
             lock_waits: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             evicted: Mutex::new(Evicted::default()),
@@ -181,6 +184,12 @@ impl<L: Locks> Table<'_, L> {
     /// Number of entries.
     pub fn entries(&self) -> u32 {
         self.state.entries.load(Relaxed)
+    }
+
+    /// A number that changes whenever entries are removed on request.
+    #[inline(always)]
+    pub fn resets(&self) -> u32 {
+        self.state.resets.load(Relaxed)
     }
 
     /// What evicted entries had counted since the last full reset.
@@ -334,6 +343,7 @@ impl<L: Locks> Table<'_, L> {
 
     /// Removes the entries that `which` picks; whether that left none.
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
+        self.state.resets.fetch_add(1, Relaxed);
         for (n, body) in self.bodies() {
             if which(&body.key) && self.remove(n, &body.key).is_some() {
                 self.put_free(n);
