@@ -9,7 +9,6 @@ use crate::pg::server;
 use crate::pg::srf::{Record, Rows, Value};
 use crate::stats_fn;
 use pgrx::prelude::*;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What the schema holds, in the order of making.
 const OBJECTS: [&str; 5] = [
@@ -91,11 +90,8 @@ fn pgss_compat_stats(showtext: bool, mut rows: Rows) {
 
 #[pg_extern(sql = false)]
 fn pgss_compat_info(record: Record) -> Record {
-    let state = stats_fn::loaded().state;
-    record.fill([
-        Value::Int8(state.dealloc.load(Relaxed) as i64),
-        Value::Timestamptz(state.stats_reset.load(Relaxed)),
-    ])
+    let table = stats_fn::loaded();
+    record.fill([Value::Int8(table.dealloc() as i64), Value::Timestamptz(table.stats_reset())])
 }
 
 /// The reset function before 17.

@@ -4,10 +4,10 @@
 //! `docs/architecture.md` the carrier-on's. Three layers, each using only those below it:
 //!
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
-//!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`guc`] the settings;
+//!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`], [`columns`].
+//!   [`carried`], [`normalize`], [`columns`], [`snapshot`].
 //!
 //! # Locks
 //!
@@ -29,6 +29,7 @@ pub mod counters;
 pub mod draw;
 pub mod key;
 pub mod normalize;
+pub mod snapshot;
 pub mod table;
 pub mod textpool;
 
@@ -43,6 +44,8 @@ mod guc;
 mod hooks;
 #[cfg(feature = "server")]
 mod nesting;
+#[cfg(feature = "server")]
+mod persist;
 #[cfg(feature = "server")]
 mod sampling;
 #[cfg(feature = "server")]
@@ -74,6 +77,7 @@ mod module {
         crate::pg::server::ask_for_query_ids();
         crate::guc::init();
         crate::store::init();
+        crate::persist::init();
         crate::nesting::init();
         crate::hooks::parse::init();
         crate::hooks::planner::init();

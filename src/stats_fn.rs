@@ -3,6 +3,7 @@
 use crate::columns;
 use crate::counters::{Counters, Timing};
 use crate::key::Key;
+use crate::persist;
 use crate::pg::srf::{Rows, Value};
 use crate::pg::{privs, server};
 use crate::store::{self, SharedTable};
@@ -139,8 +140,8 @@ fn pgss_rs_info(mut rows: Rows) {
     let state = table.state;
     let evicted = table.evicted();
     rows.push(&[
-        Value::Int8(state.dealloc.load(Relaxed) as i64),
-        Value::Timestamptz(state.stats_reset.load(Relaxed)),
+        Value::Int8(table.dealloc() as i64),
+        Value::Timestamptz(table.stats_reset()),
         Value::Int8(i64::from(table.entries())),
         Value::Int8(table.slots.len() as i64),
         Value::Int8(table.texts.used_bytes() as i64),
@@ -178,6 +179,7 @@ pub fn reset(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64, minmax_only: 
         table.reset_minmax_where(now, picked);
     } else if table.remove_where(picked) || (user, database, queryid) == (0, 0, 0) {
         table.reset_totals(now);
+        persist::forget();
     }
     now
 }

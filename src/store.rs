@@ -240,6 +240,7 @@ fn startup() {
     table.init(server::now());
     // once per start of the server; a crash restart leaves the old one behind, some hundred bytes
     TABLE.set(Some(Box::leak(Box::new(table))));
+    crate::persist::startup();
 }
 
 pub fn init() {

@@ -107,10 +107,8 @@ pub struct State {
     free: AtomicU64,
     hand: AtomicU32,
     entries: AtomicU32,
-    /// Entries given up for want of room since the last full reset.
-    pub dealloc: AtomicU64,
-    /// Time of the last full reset, microseconds of the server's epoch.
-    pub stats_reset: AtomicI64,
+    dealloc: AtomicU64,
+    stats_reset: AtomicI64,
     /// Counts the times that entries were removed on request.
     resets: AtomicU32,
     /// Times a slot's spinlock was found held.
@@ -186,6 +184,16 @@ impl<L: Locks> Table<'_, L> {
         self.state.entries.load(Relaxed)
     }
 
+    /// Entries given up for want of room since the last full reset.
+    pub fn dealloc(&self) -> u64 {
+        self.state.dealloc.load(Relaxed)
+    }
+
+    /// Time of the last full reset, microseconds of the server's epoch.
+    pub fn stats_reset(&self) -> i64 {
+        self.state.stats_reset.load(Relaxed)
+    }
+
     /// A number that changes whenever entries are removed on request.
     #[inline(always)]
     pub fn resets(&self) -> u32 {
@@ -247,6 +255,28 @@ impl<L: Locks> Table<'_, L> {
         None
     }
 
+    /// Makes the entry that was saved from another table: its key, encoding, times and counters, and its text. False
+    /// when there is one with its key already, or no free slot.
+    pub fn restore(&self, saved: &Body, text: &[u8]) -> bool {
+        let hash = saved.key.hash();
+        let taken = self.locks.shared(self.partition(hash), || self.find(&saved.key, hash)).is_some();
+        let Some(n) = (if taken { None } else { self.take_free() }) else { return false };
+        let new = NewEntry { text, encoding: saved.encoding, now: saved.stats_since };
+        let other = self.publish(n, &saved.key, new, |body| {
+            body.minmax_stats_since = saved.minmax_stats_since;
+            body.counters = saved.counters;
+            body.text.truncated |= saved.text.truncated;
+        });
+        other.is_none()
+    }
+
+    /// The totals over the whole table as they were saved from another one.
+    pub fn restore_totals(&self, stats_reset: i64, dealloc: u64, evicted: Evicted) {
+        self.state.stats_reset.store(stats_reset, Relaxed);
+        self.state.dealloc.store(dealloc, Relaxed);
+        *self.state.evicted.lock() = evicted;
+    }
+
     /// Counts a record that could not be kept.
     #[cold]
     pub fn skip(&self) {
@@ -255,6 +285,14 @@ impl<L: Locks> Table<'_, L> {
 
     fn insert(&self, key: &Key, new: NewEntry, change: impl FnOnce(&mut Counters)) -> Inserted {
         let Some(n) = self.take_free().or_else(|| self.evict(new.now)) else { return Inserted::NoRoom };
+        match self.publish(n, key, new, |body| change(&mut body.counters)) {
+            None => Inserted::New(n),
+            Some(other) => Inserted::Other(other),
+        }
+    }
+
+    /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now. Then that.
+    fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Option<u32> {
         let text = self.locks.texts(|| self.texts.store(new.text, self.clip));
         let slot = &self.slots[n as usize];
         {
@@ -269,7 +307,7 @@ impl<L: Locks> Table<'_, L> {
                 minmax_stats_since: new.now,
                 counters: Counters::default(),
             };
-            change(&mut body.counters);
+            fill(&mut body);
         }
         let hash = key.hash();
         let other = self.locks.exclusive(self.partition(hash), || {
@@ -280,16 +318,13 @@ impl<L: Locks> Table<'_, L> {
             }
             other
         });
-        match other {
-            None => Inserted::New(n),
-            Some(other) => {
-                // someone else was first: the slot was never seen by anyone
-                slot.body.lock().text = TextRef::EMPTY;
-                self.locks.texts(|| self.texts.free(text));
-                self.put_free(n);
-                Inserted::Other(other)
-            }
+        if other.is_some() {
+            // someone else was first: the slot was never seen by anyone
+            slot.body.lock().text = TextRef::EMPTY;
+            self.locks.texts(|| self.texts.free(text));
+            self.put_free(n);
         }
+        other
     }
 
     /// Gives up the entry worth least among a few, and hands its slot to the caller.
