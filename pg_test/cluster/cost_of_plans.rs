@@ -1,6 +1,8 @@
 //! What else is counted of a statement: planning, parallel workers, compiled expressions, blocks and WAL.
 
-use crate::servers::{ALONE, Database, value};
+use std::time::Instant;
+
+use crate::servers::{ALONE, BESIDE, Database, value};
 
 const BIG: &str = "
     CREATE TABLE big AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, 20000) i;
@@ -145,4 +147,72 @@ fn blocks_and_wal_are_those_the_statement_used() {
     let unknown = "num_nonnulls(local_blk_read_time, local_blk_write_time, wal_buffers_full,
                    parallel_workers_to_launch, parallel_workers_launched, generic_plan_calls, custom_plan_calls)";
     holds(&format!("{unknown} = 0"), "SELECT $1, $2, $3");
+}
+
+#[test]
+fn plannings_and_usage_are_those_that_contrib_counts() {
+    let db = BESIDE.database();
+    db.prepare(BIG);
+    let settings =
+        ["pgss_rs.track_planning=on", "pg_stat_statements.track_planning=on", "work_mem=64kB", "jit=off"];
+    let mut session = db.session_with(&settings);
+    for sql in [
+        "SELECT count(*) FROM big",
+        "SELECT a FROM big ORDER BY b, a DESC OFFSET 19999",
+        "CREATE TEMP TABLE local AS SELECT * FROM big",
+        "SELECT count(*) FROM local",
+        "UPDATE local SET a = a + 1",
+        "INSERT INTO big SELECT a, b FROM big WHERE a <= 100",
+        "UPDATE big SET a = a WHERE a <= 50",
+        "DELETE FROM big WHERE a > 19990",
+        "CREATE INDEX ON big (a)",
+        "SELECT a FROM big WHERE a = 7",
+        "WITH d AS (DELETE FROM big WHERE a = 8 RETURNING a) SELECT a FROM d",
+        "CREATE TABLE parent (a int PRIMARY KEY)",
+        "CREATE TABLE child (a int REFERENCES parent DEFERRABLE)",
+        "INSERT INTO parent SELECT generate_series(1, 100)",
+        "INSERT INTO child SELECT generate_series(1, 100)",
+        "PREPARE p(int) AS SELECT a FROM big WHERE a = $1",
+        "EXECUTE p(1)",
+        "EXECUTE p(2)",
+        "EXPLAIN EXECUTE p(3)",
+        "COPY child TO '/dev/null'",
+        "TRUNCATE child",
+    ] {
+        session.batch_execute(sql).unwrap();
+    }
+    let statement = session.prepare("SELECT b FROM big WHERE a = $1").unwrap();
+    for n in 0..8i32 {
+        session.query(&statement, &[&n]).unwrap();
+    }
+    let counted = |view: &str| {
+        db.ask(&format!(
+            "SELECT query, plans, calls, rows, shared_blks_hit, shared_blks_read, shared_blks_dirtied,
+                    local_blks_hit, local_blks_read, local_blks_dirtied, local_blks_written, temp_blks_read,
+                    temp_blks_written, wal_records, wal_fpi, wal_bytes
+             FROM {view} WHERE dbid = {} ORDER BY query",
+            db.oid
+        ))
+    };
+    let (ours, contribs) = (counted("pgss_rs_stats"), counted("pg_stat_statements"));
+    assert!(contribs.len() > 15, "{contribs:#?}");
+    for (ours, contribs) in ours.iter().zip(&contribs) {
+        assert_eq!(ours, contribs);
+    }
+    assert_eq!(ours.len(), contribs.len());
+}
+
+#[test]
+fn times_are_milliseconds() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    let begun = Instant::now();
+    session
+        .batch_execute("SELECT pg_sleep(0.02); SELECT pg_sleep(0.02); DO 'BEGIN PERFORM pg_sleep(0.02); END'")
+        .unwrap();
+    let elapsed = begun.elapsed().as_secs_f64() * 1000.0;
+    for (condition, least) in [("query = 'SELECT pg_sleep($1)'", 40.0), ("query LIKE 'DO%'", 20.0)] {
+        let total = db.number("sum(total_exec_time)", condition);
+        assert!(least <= total && total <= elapsed, "{total} of {elapsed}");
+    }
 }

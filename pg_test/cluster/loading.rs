@@ -4,8 +4,8 @@ use postgres::Client;
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
-    ALONE, BARE, Database, Shared, connect, error_of, number, rows, sqlstate_of, start, start_with_pgss_rs,
-    value,
+    ALONE, BARE, BESIDE, BESIDE_INNER, Database, Shared, connect, error_of, number, rows, sqlstate_of, start,
+    start_with_pgss_rs, value,
 };
 
 const FUNCTIONS: &[&str] = &[
@@ -124,6 +124,27 @@ fn beside_other_modules_in_any_order_all_see_every_statement() {
             "Query Text: DELETE FROM t",
         ] {
             assert!(log.contains(text), "{order}: no {text} in the log");
+        }
+    }
+}
+
+#[test]
+fn contrib_sees_every_statement_that_pgss_rs_leaves_out() {
+    for server in [&BESIDE, &BESIDE_INNER] {
+        for out in ["pgss_rs.sample_rate=0", "pgss_rs.track=none", "pgss_rs.sample_rate=1e-9"] {
+            let (with, without) = (server.database(), server.database());
+            let seen = |db: &Database, pgss_rs: &str| {
+                let mut session = db.session_with(&[pgss_rs, "pg_stat_statements.track=all"]);
+                for sql in STATEMENTS {
+                    let _ = session.batch_execute(sql);
+                    let _ = session.execute(*sql, &[]);
+                }
+                db.entries_in("pg_stat_statements")
+            };
+            let expected = seen(&without, "pgss_rs.track=all");
+            assert!(expected.len() > 10, "{expected:#?}");
+            assert_eq!(seen(&with, out), expected, "{out}");
+            assert_eq!(with.entries(), [], "{out}");
         }
     }
 }

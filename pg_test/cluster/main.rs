@@ -14,6 +14,7 @@ mod error;
 
 mod servers;
 
+mod calling;
 mod concurrency;
 mod cost_of_plans;
 mod errors;

@@ -146,3 +146,49 @@ fn a_query_read_row_by_row_over_the_connection_counts_once() {
     assert_eq!(count, 1000);
     assert_eq!(db.calls_and_rows("SELECT generate_series($1, $2) AS streamed", true), (1, 1000));
 }
+
+#[test]
+fn a_portal_keeps_the_draw_it_started_with() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE FUNCTION nests(n int) RETURNS int LANGUAGE plpgsql AS
+         'BEGIN PERFORM n AS nested_in_portal; RETURN n; END'",
+    );
+    let mut session = db.session_with(&["pgss_rs.track=all", "pgss_rs.track_utility=off"]);
+    let mut transaction = session.transaction().unwrap();
+    let drawn = transaction.bind("SELECT nests(n) + 1 FROM generate_series(1, 95) n", &[]).unwrap();
+    assert_eq!(transaction.query_portal(&drawn, 10).unwrap().len(), 10);
+    transaction.batch_execute("SET pgss_rs.sample_rate = 0").unwrap();
+    let undrawn = transaction.bind("SELECT nests(n) - 1 FROM generate_series(1, 50) n", &[]).unwrap();
+    assert_eq!(transaction.query_portal(&drawn, 10).unwrap().len(), 10);
+    assert_eq!(transaction.query_portal(&undrawn, 10).unwrap().len(), 10);
+    transaction.batch_execute("SELECT pg_backend_pid() > 1; SET pgss_rs.sample_rate = 1").unwrap();
+    assert_eq!(transaction.query_portal(&undrawn, 0).unwrap().len(), 40);
+    assert_eq!(transaction.query_portal(&drawn, 0).unwrap().len(), 75);
+    transaction.batch_execute("SELECT pg_backend_pid() > 1").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(db.calls_and_rows("SELECT nests(n) + $1 FROM generate_series($2, $3) n", true), (1, 95));
+    assert_eq!(db.calls("SELECT n AS nested_in_portal"), (0, 95));
+    assert_eq!(db.calls("SELECT pg_backend_pid() > $1"), (1, 0));
+    assert_eq!(db.entries().len(), 3, "{:#?}", db.entries());
+}
+
+#[test]
+fn many_cursors_open_at_once_count_each_their_own() {
+    let db = ALONE.database();
+    let mut session = db.session_with(&["pgss_rs.track_utility=off"]);
+    let mut transaction = session.transaction().unwrap();
+    let mut portals = Vec::new();
+    for _ in 0..200 {
+        portals.push(transaction.bind("SELECT generate_series(1, 9)", &[]).unwrap());
+    }
+    // ended in another order than they were opened
+    for n in (0..200).step_by(2).chain((1..200).step_by(2).rev()) {
+        assert_eq!(transaction.query_portal(&portals[n], 4).unwrap().len(), 4);
+    }
+    for n in (0..200).rev() {
+        assert_eq!(transaction.query_portal(&portals[n], 0).unwrap().len(), 5);
+    }
+    transaction.commit().unwrap();
+    assert_eq!(db.calls_and_rows("SELECT generate_series($1, $2)", true), (200, 1800));
+}

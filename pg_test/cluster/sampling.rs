@@ -2,7 +2,7 @@
 //!
 //! Bounds are five standard deviations wide: they fail once in two million runs.
 
-use crate::servers::{ALONE, Database, distinct};
+use crate::servers::{ALONE, Database, connect, distinct, number, start_with_pgss_rs};
 
 const SIGMAS: f64 = 5.0;
 
@@ -160,4 +160,35 @@ fn prepared_executions_are_drawn_one_by_one() {
     let calls = db.number("sum(calls)", "true");
     assert!((calls - f64::from(n)).abs() < SIGMAS * (f64::from(n) * 0.8 / 0.2).sqrt(), "{calls}");
     assert!(db.number("sum(sampled_calls)", "true") < f64::from(n) * 0.4);
+}
+
+#[test]
+fn a_rate_next_to_0_draws_nothing_and_breaks_nothing() {
+    for rate in ["1e-300", "1e-30", "1e-12"] {
+        let db = ALONE.database();
+        execute(&db, &[&format!("pgss_rs.sample_rate={rate}")], "SELECT 1", 1000);
+        assert_eq!(db.entries(), [], "{rate}");
+    }
+}
+
+#[test]
+fn a_rate_next_to_1_counts_nearly_everything() {
+    let db = ALONE.database();
+    execute(&db, &["pgss_rs.sample_rate=0.9999999999999999"], "SELECT 1", 1000);
+    assert_eq!(db.calls_and_rows("SELECT $1", true), (1000, 1000));
+    assert!(db.number("max(calls_stderr)", "true") < 1e-4);
+}
+
+#[test]
+fn counts_of_a_sample_that_were_evicted_are_kept_in_the_totals() {
+    let cluster = start_with_pgss_rs(&[("pgss_rs.max", "100"), ("pgss_rs.sample_rate", "0.5")]);
+    let mut session = connect(&cluster, "postgres");
+    session.batch_execute("SET pgss_rs.track_utility = off; SELECT pgss_rs_reset()").unwrap();
+    let n = 4000;
+    session.batch_execute(&(0..n).map(|n| distinct(n) + ";").collect::<String>()).unwrap();
+    session.batch_execute("SET pgss_rs.track = 'none'").unwrap();
+    let sum = "SELECT sum(calls) + (SELECT evicted_calls FROM pgss_rs_info) FROM pgss_rs_stats";
+    let calls = number(&mut session, sum);
+    assert!((calls - f64::from(n)).abs() < SIGMAS * f64::from(n).sqrt(), "{calls}");
+    assert_eq!(number(&mut session, "SELECT skipped FROM pgss_rs_info"), 0.0);
 }

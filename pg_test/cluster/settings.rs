@@ -140,3 +140,35 @@ fn track_utility_leaves_utility_statements_out() {
     session.batch_execute("CREATE TABLE t (a int); SET pgss_rs.track_utility = on; DROP TABLE t").unwrap();
     assert_eq!(db.texts(), ["DROP TABLE t"]);
 }
+
+#[test]
+fn settings_of_a_database_and_a_role_apply_to_their_sessions() {
+    let db = ALONE.database();
+    let role = format!("set_{}", db.name);
+    db.prepare(&format!(
+        "ALTER DATABASE {0} SET pgss_rs.sample_rate = 0; CREATE ROLE {role} LOGIN;
+         ALTER ROLE {role} SET pgss_rs.sample_rate = 1",
+        db.name
+    ));
+    db.session().batch_execute("SELECT 1").unwrap();
+    assert_eq!(db.entries(), []);
+    db.session_as(&role).batch_execute("SELECT 1").unwrap();
+    assert_eq!(db.calls("SELECT $1"), (1, 0));
+}
+
+#[test]
+fn a_reload_changes_running_sessions() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    let mut session = connect(&cluster, "postgres");
+    cluster.set("pgss_rs.sample_rate", "0").unwrap();
+    cluster.set("pgss_rs.max", "200").unwrap();
+    cluster.reload().unwrap();
+    while value(&mut session, "SHOW pgss_rs.sample_rate") != "0" {}
+    session.batch_execute("SELECT 1, 2, 3").unwrap();
+    session.batch_execute("SET pgss_rs.sample_rate = 1").unwrap();
+    let calls = "SELECT count(*) FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, $3'";
+    assert_eq!(number(&mut session, calls), 0.0);
+    assert_eq!(value(&mut session, "SHOW pgss_rs.max"), "5000");
+    let refused = "parameter \"pgss_rs.max\" cannot be changed without restarting the server";
+    assert!(cluster.log().contains(refused), "{}", cluster.log());
+}
