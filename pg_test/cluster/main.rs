@@ -1,1 +1,29 @@
-//! Tests that start servers of their own.
+//! Tests that start servers of their own: what takes a restart, a crash, many sessions, other modules or another
+//! set of preloaded libraries. One file for each theme; [`servers`] starts the servers and reads what was recorded.
+//!
+//! The library is tested as it is installed for `PG_CONFIG` (default: `pg_config`).
+
+#[path = "../../src/bin/pgss_rs_load/client.rs"]
+#[allow(dead_code, reason = "the load driver's; the tests use a part of it")]
+mod client;
+#[path = "../../src/bin/pgss_rs_load/cluster.rs"]
+mod cluster;
+#[path = "../../src/bin/pgss_rs_load/error.rs"]
+#[allow(dead_code, reason = "the load driver's; the tests use a part of it")]
+mod error;
+
+mod servers;
+
+mod calling;
+mod concurrency;
+mod cost_of_plans;
+mod errors;
+mod level;
+mod loading;
+mod portals;
+mod privileges;
+mod rows;
+mod sampling;
+mod settings;
+mod table;
+mod text;

@@ -1,0 +1,115 @@
+//! The SQL functions, called in every way that SQL allows.
+
+use crate::servers::{ALONE, error_of, number, rows, value};
+
+#[test]
+fn the_functions_work_wherever_a_set_is_allowed() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    session.batch_execute("CREATE EXTENSION pgss_rs; SELECT 1, 2, 3").unwrap();
+    let own = format!("dbid = {} AND query = 'SELECT $1, $2, $3'", db.oid);
+    for sql in [
+        format!("SELECT calls FROM pgss_rs_stats WHERE {own}"),
+        format!("SELECT calls FROM pgss_rs_stats() WHERE {own}"),
+        format!(
+            "SELECT (s).calls FROM (SELECT pgss_rs_stats(true) AS s) x WHERE (s).dbid = {} AND (s).query = 'SELECT $1, $2, $3'",
+            db.oid
+        ),
+        format!("SELECT calls FROM ROWS FROM (pgss_rs_stats(true)) WITH ORDINALITY WHERE {own}"),
+        format!("SELECT s.calls FROM (VALUES (true)) v(show), LATERAL pgss_rs_stats(v.show) s WHERE {own}"),
+        format!(
+            "WITH s AS MATERIALIZED (SELECT * FROM pgss_rs_stats) SELECT a.calls FROM s a JOIN s b USING (userid, dbid, toplevel, queryid) WHERE a.{own}",
+            own = own.replace("AND query", "AND a.query")
+        ),
+    ] {
+        assert_eq!(value(&mut session, &sql), "1", "{sql}");
+    }
+    for sql in [
+        "SELECT calls FROM pgss_rs_stats LIMIT 1",
+        "SELECT pgss_rs_info()",
+        "SELECT * FROM pgss_rs_info() LIMIT 1",
+    ] {
+        assert_eq!(rows(&mut session, sql).len(), 1, "{sql}");
+    }
+    assert_eq!(number(&mut session, "SELECT count(*) FROM pgss_rs_stats(NULL)"), 0.0);
+    assert_eq!(rows(&mut session, "SELECT pgss_rs_stats(NULL)").len(), 0);
+}
+
+#[test]
+fn where_no_set_is_allowed_the_error_says_so() {
+    let mut session = ALONE.database().session();
+    session.batch_execute("CREATE EXTENSION pgss_rs").unwrap();
+    for sql in ["SELECT 1 WHERE (pgss_rs_stats(true)).calls > 1", "SELECT 1 LIMIT (pgss_rs_info()).entries"] {
+        assert_eq!(error_of(&mut session, sql).code().code(), "0A000", "{sql}");
+    }
+    assert_eq!(number(&mut session, "SELECT count(*) FROM pgss_rs_info"), 1.0);
+}
+
+#[test]
+fn the_view_is_read_with_a_cursor_and_in_a_parallel_worker() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    session.batch_execute("CREATE EXTENSION pgss_rs; SELECT 1, 2, 3; SELECT 1, 2").unwrap();
+    session.batch_execute("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT query FROM pgss_rs_stats").unwrap();
+    let forward = rows(&mut session, "FETCH ALL FROM c");
+    let mut backward = rows(&mut session, "FETCH BACKWARD ALL FROM c");
+    backward.reverse();
+    assert!(forward.len() >= 3 && forward == backward);
+    session.batch_execute("COMMIT; SET force_parallel_mode = on").unwrap();
+    let calls =
+        format!("SELECT calls FROM pgss_rs_stats WHERE dbid = {} AND query = 'SELECT $1, $2, $3'", db.oid);
+    assert_eq!(value(&mut session, &calls), "1");
+    session.batch_execute(&format!("SELECT pgss_rs_reset(0, {})", db.oid)).unwrap();
+    assert_eq!(db.calls("SELECT $1, $2, $3"), (0, 0));
+}
+
+#[test]
+fn the_columns_begin_with_those_of_contrib() {
+    let mut session = ALONE.database().session();
+    session.batch_execute("CREATE EXTENSION pgss_rs").unwrap();
+    let columns = |from: &str| {
+        format!(
+            "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
+             FROM pg_attribute WHERE attrelid = '{from}'::regclass AND attnum > 0"
+        )
+    };
+    let stats = value(&mut session, &columns("pgss_rs_stats"));
+    let timing = |kind: &str| {
+        ["total", "min", "max", "mean", "stddev"]
+            .map(|t| format!("{t}_{kind}_time double precision"))
+            .join(", ")
+    };
+    let blocks = ["shared", "local"]
+        .map(|k| ["hit", "read", "dirtied", "written"].map(|w| format!("{k}_blks_{w} bigint")).join(", "));
+    let times = ["shared", "local", "temp"]
+        .map(|k| format!("{k}_blk_read_time double precision, {k}_blk_write_time double precision"));
+    let expected = [
+        "userid oid, dbid oid, toplevel boolean, queryid bigint, query text, plans bigint",
+        &timing("plan"),
+        "calls bigint",
+        &timing("exec"),
+        "rows bigint",
+        &blocks.join(", "),
+        "temp_blks_read bigint, temp_blks_written bigint",
+        &times.join(", "),
+        "wal_records bigint, wal_fpi bigint, wal_bytes numeric, wal_buffers_full bigint",
+        "jit_functions bigint, jit_generation_time double precision",
+        "jit_inlining_count bigint, jit_inlining_time double precision",
+        "jit_optimization_count bigint, jit_optimization_time double precision",
+        "jit_emission_count bigint, jit_emission_time double precision",
+        "jit_deform_count bigint, jit_deform_time double precision",
+        "parallel_workers_to_launch bigint, parallel_workers_launched bigint",
+        "generic_plan_calls bigint, custom_plan_calls bigint",
+        "stats_since timestamp with time zone, minmax_stats_since timestamp with time zone",
+        "sampled_calls bigint, calls_stderr double precision, total_exec_time_stderr double precision",
+        "first_exec timestamp with time zone, last_exec timestamp with time zone, query_truncated boolean",
+    ]
+    .join(", ");
+    assert!(stats.starts_with(&expected), "{stats}\nnot\n{expected}");
+    let info = value(&mut session, &columns("pgss_rs_info"));
+    for column in
+        ["dealloc bigint", "stats_reset timestamp with time zone", "skipped bigint", "lock_waits bigint"]
+    {
+        assert!(info.contains(column), "{info}");
+    }
+}

@@ -1,0 +1,218 @@
+//! What else is counted of a statement: planning, parallel workers, compiled expressions, blocks and WAL.
+
+use std::time::Instant;
+
+use crate::servers::{ALONE, BESIDE, Database, value};
+
+const BIG: &str = "
+    CREATE TABLE big AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, 20000) i;
+    ANALYZE big;
+    CREATE FUNCTION safe(n int) RETURNS int PARALLEL SAFE LANGUAGE plpgsql AS
+      'BEGIN PERFORM count(*) FROM pg_am; RETURN n; END';";
+
+/// Makes every table worth two workers.
+const PARALLEL: [&str; 6] = [
+    "pgss_rs.track=all",
+    "pgss_rs.track_utility=off",
+    "parallel_setup_cost=0",
+    "parallel_tuple_cost=0",
+    "min_parallel_table_scan_size=0",
+    "max_parallel_workers_per_gather=2",
+];
+
+fn plan(db: &Database, settings: &[&str], sql: &str) -> String {
+    let mut session = db.session_with(&[settings, &["pgss_rs.track=none"]].concat());
+    session
+        .query(&format!("EXPLAIN {sql}"), &[])
+        .unwrap()
+        .iter()
+        .map(|r| r.get::<_, String>(0) + "\n")
+        .collect()
+}
+
+#[test]
+fn a_parallel_query_is_one_call_that_includes_its_workers() {
+    let db = ALONE.database();
+    db.prepare(BIG);
+    let sql = "SELECT count(b) FROM big";
+    assert!(plan(&db, &PARALLEL, sql).contains("Workers Planned: 2"));
+    let mut session = db.session_with(&PARALLEL);
+    for _ in 0..3 {
+        session.batch_execute(sql).unwrap();
+    }
+    assert_eq!(db.calls_and_rows(sql, true), (3, 3));
+    assert_eq!(db.entries().len(), 1, "{:#?}", db.entries());
+    // every page was read three times, mostly by the workers
+    let pages: f64 =
+        value(&mut db.session_with(&["pgss_rs.track=none"]), "SELECT pg_relation_size('big') / 8192")
+            .parse()
+            .unwrap();
+    assert!(db.number("sum(shared_blks_hit + shared_blks_read)", "true") >= 3.0 * pages);
+}
+
+#[test]
+fn workers_record_nothing_of_their_own() {
+    let db = ALONE.database();
+    db.prepare(BIG);
+    // the whole plan runs in a worker
+    let settings = [&PARALLEL[..], &["force_parallel_mode=on"]].concat();
+    let sql = "SELECT safe(7)";
+    assert!(plan(&db, &settings, sql).contains("Single Copy: true"));
+    db.session_with(&settings).batch_execute(sql).unwrap();
+    assert_eq!(db.calls_and_rows("SELECT safe($1)", true), (1, 1));
+    assert_eq!(db.entries().len(), 1, "{:#?}", db.entries());
+    // where it runs in the leader, what it executes is recorded
+    db.session_with(&PARALLEL).batch_execute(sql).unwrap();
+    assert_eq!(db.calls("SELECT count(*) FROM pg_am"), (0, 1));
+}
+
+#[test]
+fn plannings_are_counted_when_asked_for() {
+    let db = ALONE.database();
+    let mut session = db.session_with(&["pgss_rs.track_planning=on", "plan_cache_mode=force_generic_plan"]);
+    session.batch_execute("SELECT 1; SELECT 1; SELECT 1").unwrap();
+    let of = "query = 'SELECT $1'";
+    let shown = "plans = 3 AND calls = 3 AND total_plan_time > 0 AND min_plan_time > 0
+                 AND min_plan_time <= mean_plan_time AND mean_plan_time <= max_plan_time
+                 AND abs(total_plan_time - 3 * mean_plan_time) < 1e-6 AND stddev_plan_time >= 0";
+    assert_eq!(db.value(shown, of), "t");
+    // planned once, executed four times
+    let statement = session.prepare("SELECT $1::int + 1").unwrap();
+    for _ in 0..4 {
+        session.query(&statement, &[&1i32]).unwrap();
+    }
+    assert_eq!(db.value("plans || ' ' || calls", "query = 'SELECT $1::int + $2'"), "1 4");
+    // planned but never executed
+    session.batch_execute("PREPARE p AS SELECT 1, 2; EXPLAIN EXECUTE p").unwrap();
+    session.batch_execute("SET pgss_rs.track_planning = off; SELECT 1").unwrap();
+    assert_eq!(db.value("plans || ' ' || calls", of), "3 4");
+}
+
+#[test]
+fn without_track_planning_nothing_is_shown_of_it() {
+    let db = ALONE.database();
+    db.session().batch_execute("SELECT 1").unwrap();
+    let none = "plans = 0 AND total_plan_time = 0 AND min_plan_time = 0 AND max_plan_time = 0
+                AND mean_plan_time = 0 AND stddev_plan_time = 0 AND calls = 1";
+    assert_eq!(db.value(none, "true"), "t");
+}
+
+#[test]
+fn compiled_expressions_are_counted_where_the_server_can_compile() {
+    let db = ALONE.database();
+    let jit = ["jit=on", "jit_above_cost=0", "jit_inline_above_cost=0", "jit_optimize_above_cost=0"];
+    db.session_with(&[&jit[..], &["jit_expressions=on"]].concat())
+        .batch_execute("SELECT pg_backend_pid() > 1")
+        .unwrap();
+    let available =
+        value(&mut db.session_with(&["pgss_rs.track=none", "jit=on"]), "SELECT pg_jit_available()");
+    let counted =
+        "jit_functions > 0 AND jit_generation_time > 0 AND jit_inlining_count = 1 AND jit_inlining_time > 0
+                   AND jit_optimization_count = 1 AND jit_optimization_time > 0 AND jit_emission_count = 1
+                   AND jit_emission_time > 0";
+    let of = "query = 'SELECT pg_backend_pid() > $1'";
+    assert_eq!(db.value(counted, of), available);
+    // what 15 does not tell apart
+    assert_eq!(db.value("jit_deform_count IS NULL AND jit_deform_time IS NULL", of), "t");
+    db.reset();
+    db.session_with(&["jit=off"]).batch_execute("SELECT pg_backend_pid() > 1").unwrap();
+    assert_eq!(
+        db.value("jit_functions + jit_inlining_count + jit_optimization_count + jit_emission_count", of),
+        "0"
+    );
+}
+
+#[test]
+fn blocks_and_wal_are_those_the_statement_used() {
+    let db = ALONE.database();
+    db.prepare(BIG);
+    let mut session = db.session_with(&["work_mem=64kB", "track_io_timing=on"]);
+    session
+        .batch_execute(
+            "CREATE TEMP TABLE local AS SELECT * FROM big; SELECT count(*) FROM local; INSERT INTO big VALUES (1, 'y');
+             SELECT b FROM big ORDER BY b, a DESC OFFSET 30000; SELECT 1, 2, 3",
+        )
+        .unwrap();
+    let holds = |condition: &str, query: &str| {
+        assert_eq!(db.value(condition, &format!("query LIKE '{query}'")), "t", "{query}: {condition}");
+    };
+    holds("local_blks_dirtied > 0 AND local_blks_written > 0", "CREATE TEMP TABLE%");
+    holds("local_blks_hit + local_blks_read > 0", "SELECT count(*) FROM local");
+    holds("wal_records > 0 AND wal_bytes > 0 AND shared_blks_hit > 0", "INSERT INTO big%");
+    holds("temp_blks_read > 0 AND temp_blks_written > 0 AND temp_blk_write_time > 0", "SELECT b FROM big%");
+    let none =
+        "shared_blks_hit + shared_blks_read + local_blks_hit + temp_blks_read + wal_records + wal_bytes = 0";
+    holds(none, "SELECT $1, $2, $3");
+    // what 15 does not know
+    let unknown = "num_nonnulls(local_blk_read_time, local_blk_write_time, wal_buffers_full,
+                   parallel_workers_to_launch, parallel_workers_launched, generic_plan_calls, custom_plan_calls)";
+    holds(&format!("{unknown} = 0"), "SELECT $1, $2, $3");
+}
+
+#[test]
+fn plannings_and_usage_are_those_that_contrib_counts() {
+    let db = BESIDE.database();
+    db.prepare(BIG);
+    let settings =
+        ["pgss_rs.track_planning=on", "pg_stat_statements.track_planning=on", "work_mem=64kB", "jit=off"];
+    let mut session = db.session_with(&settings);
+    for sql in [
+        "SELECT count(*) FROM big",
+        "SELECT a FROM big ORDER BY b, a DESC OFFSET 19999",
+        "CREATE TEMP TABLE local AS SELECT * FROM big",
+        "SELECT count(*) FROM local",
+        "UPDATE local SET a = a + 1",
+        "INSERT INTO big SELECT a, b FROM big WHERE a <= 100",
+        "UPDATE big SET a = a WHERE a <= 50",
+        "DELETE FROM big WHERE a > 19990",
+        "CREATE INDEX ON big (a)",
+        "SELECT a FROM big WHERE a = 7",
+        "WITH d AS (DELETE FROM big WHERE a = 8 RETURNING a) SELECT a FROM d",
+        "CREATE TABLE parent (a int PRIMARY KEY)",
+        "CREATE TABLE child (a int REFERENCES parent DEFERRABLE)",
+        "INSERT INTO parent SELECT generate_series(1, 100)",
+        "INSERT INTO child SELECT generate_series(1, 100)",
+        "PREPARE p(int) AS SELECT a FROM big WHERE a = $1",
+        "EXECUTE p(1)",
+        "EXECUTE p(2)",
+        "EXPLAIN EXECUTE p(3)",
+        "COPY child TO '/dev/null'",
+        "TRUNCATE child",
+    ] {
+        session.batch_execute(sql).unwrap();
+    }
+    let statement = session.prepare("SELECT b FROM big WHERE a = $1").unwrap();
+    for n in 0..8i32 {
+        session.query(&statement, &[&n]).unwrap();
+    }
+    let counted = |view: &str| {
+        db.ask(&format!(
+            "SELECT query, plans, calls, rows, shared_blks_hit, shared_blks_read, shared_blks_dirtied,
+                    local_blks_hit, local_blks_read, local_blks_dirtied, local_blks_written, temp_blks_read,
+                    temp_blks_written, wal_records, wal_fpi, wal_bytes
+             FROM {view} WHERE dbid = {} ORDER BY query",
+            db.oid
+        ))
+    };
+    let (ours, contribs) = (counted("pgss_rs_stats"), counted("pg_stat_statements"));
+    assert!(contribs.len() > 15, "{contribs:#?}");
+    for (ours, contribs) in ours.iter().zip(&contribs) {
+        assert_eq!(ours, contribs);
+    }
+    assert_eq!(ours.len(), contribs.len());
+}
+
+#[test]
+fn times_are_milliseconds() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    let begun = Instant::now();
+    session
+        .batch_execute("SELECT pg_sleep(0.02); SELECT pg_sleep(0.02); DO 'BEGIN PERFORM pg_sleep(0.02); END'")
+        .unwrap();
+    let elapsed = begun.elapsed().as_secs_f64() * 1000.0;
+    for (condition, least) in [("query = 'SELECT pg_sleep($1)'", 40.0), ("query LIKE 'DO%'", 20.0)] {
+        let total = db.number("sum(total_exec_time)", condition);
+        assert!(least <= total && total <= elapsed, "{total} of {elapsed}");
+    }
+}
