@@ -195,7 +195,7 @@ fn assert_records_anew(cluster: &Cluster, name: &str) {
 
 #[test]
 fn recording_works_again_after_every_kind_of_restart() {
-    let mut cluster = start_with_pgss_rs(&[]);
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save", "off")]);
     let before = "SELECT 1 AS before, 2, 3";
     let mut session = connect(&cluster, SUPERUSER);
     session.batch_execute(before).unwrap();
