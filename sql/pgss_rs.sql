@@ -110,3 +110,19 @@ REVOKE ALL ON FUNCTION pgss_rs_reset(oid, oid, bigint, boolean) FROM PUBLIC;
 
 GRANT SELECT ON pgss_rs_stats TO PUBLIC;
 GRANT SELECT ON pgss_rs_info TO PUBLIC;
+
+-- pg_stat_statements' own names, for dashboards: SET search_path = ..., pgss_compat
+CREATE SCHEMA pgss_compat;
+GRANT USAGE ON SCHEMA pgss_compat TO PUBLIC;
+
+CREATE FUNCTION pgss_rs_refresh_compat()
+RETURNS void
+AS 'MODULE_PATHNAME', 'pgss_rs_refresh_compat_wrapper'
+LANGUAGE C STRICT VOLATILE;
+
+COMMENT ON FUNCTION pgss_rs_refresh_compat() IS
+    'makes the objects of schema pgss_compat as pg_stat_statements of this server major has them';
+
+REVOKE ALL ON FUNCTION pgss_rs_refresh_compat() FROM PUBLIC;
+
+SELECT pgss_rs_refresh_compat();

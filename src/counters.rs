@@ -4,6 +4,8 @@
 //! at `sample_rate = 1`, where every weight is 1, exact altogether. [`Counters::add`] runs under a slot's spinlock:
 //! plain arithmetic, no branch that can fail.
 
+use serde::{Deserialize, Serialize};
+
 /// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
 /// hit, read, dirtied, written; temp read, written.
 pub const BLOCKS: usize = 10;
@@ -22,7 +24,8 @@ pub struct Usage {
 }
 
 /// What compiling one statement's expressions took; times in ms.
-#[derive(Clone, Copy, Default, PartialEq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 #[repr(C)]
 pub struct Jit {
     pub functions: f64,
@@ -64,7 +67,8 @@ pub struct Event<'a> {
 
 /// Calls and times (ms) of one kind, with Welford's running mean and sum of squared deviations (West 1979 for the
 /// weighted form).
-#[derive(Clone, Copy, Default, PartialEq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 #[repr(C)]
 pub struct Timing {
     pub calls: f64,
@@ -114,7 +118,8 @@ impl Timing {
 }
 
 /// One entry's counters.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 #[repr(C)]
 pub struct Counters {
     pub exec: Timing,
@@ -135,12 +140,13 @@ pub struct Counters {
     pub jit: Jit,
 }
 
-const MS_PER_NS: f64 = 1e-6;
+/// Dividing rounds to what the nanoseconds would be written as in milliseconds.
+const NS_PER_MS: f64 = 1e6;
 
 impl Counters {
     #[inline(always)]
     pub fn add(&mut self, e: &Event) {
-        let ms = e.nanoseconds as f64 * MS_PER_NS;
+        let ms = e.nanoseconds as f64 / NS_PER_MS;
         let w = e.weight;
         match e.kind {
             Kind::Plan => self.plan.add(w, ms),
@@ -172,7 +178,7 @@ impl Counters {
         }
         if u.timers.iter().any(|x| *x != 0) {
             for (sum, x) in self.timers.iter_mut().zip(u.timers) {
-                *sum += w * (x as f64 * MS_PER_NS);
+                *sum += w * (x as f64 / NS_PER_MS);
             }
         }
         if u.wal[0] != 0 {
@@ -222,7 +228,8 @@ impl Counters {
 }
 
 /// What evicted entries had counted, so that sums over the view never shrink silently.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 #[repr(C)]
 pub struct Evicted {
     pub exec: Timing,
@@ -245,7 +252,7 @@ mod tests {
         Event {
             kind: Kind::Exec,
             weight,
-            nanoseconds: (ms / MS_PER_NS).round() as u64,
+            nanoseconds: (ms * NS_PER_MS).round() as u64,
             rows,
             usage: None,
             jit: None,

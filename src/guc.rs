@@ -2,6 +2,8 @@
 
 use crate::pg::gucs;
 use crate::pg::local::Local;
+use std::time::Duration;
+
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
 /// Which statements are counted.
@@ -28,6 +30,12 @@ static TRACK_PLANNING: GucSetting<bool> = GucSetting::<bool>::new(false);
 static MAX: GucSetting<i32> = GucSetting::<i32>::new(5000);
 /// Shared memory for statement texts, in kB. Default 32 MB: 6.5 kB for each of 5000 entries.
 static TEXT_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(32 * 1024);
+
+/// Whether statistics are kept over a restart. Default on, as pg_stat_statements.
+static SAVE: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Seconds from one snapshot to the next; 0: only when the server stops. Default 5 minutes: that much is lost in a
+/// crash, and 5000 entries with texts of ordinary length are a few MB to write.
+static SAVE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(300);
 
 /// What `track` and `sample_rate` together mean for the draw of a top-level statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,6 +104,16 @@ pub fn max_entries() -> usize {
     MAX.get() as usize
 }
 
+pub fn saves() -> bool {
+    gucs::boolean(&SAVE)
+}
+
+/// `None` when no snapshots are to be made while the server runs.
+pub fn save_interval() -> Option<Duration> {
+    let seconds = SAVE_INTERVAL.get();
+    (saves() && seconds > 0).then(|| Duration::from_secs(seconds as u64))
+}
+
 pub fn text_bytes() -> usize {
     TEXT_MEMORY.get() as usize * 1024
 }
@@ -151,6 +169,24 @@ pub fn init() {
         2 * 1024 * 1024,
         GucContext::Postmaster,
         GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_bool_guc(
+        c"pgss_rs.save",
+        c"Save pgss_rs statistics across server shutdowns.",
+        c"They are then restored when the server starts.",
+        &SAVE,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"pgss_rs.save_interval",
+        c"Sets the time between snapshots of pgss_rs statistics while the server runs.",
+        c"After a crash, statistics are as of the last snapshot. 0 makes none.",
+        &SAVE_INTERVAL,
+        0,
+        86400,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
     );
     gucs::reserve_prefix();
 }

@@ -4,10 +4,10 @@
 //! `docs/architecture.md` the carrier-on's. Three layers, each using only those below it:
 //!
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
-//!   entry, [`stats_fn`] are the SQL functions, [`guc`] the settings;
+//!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`].
+//!   [`carried`], [`normalize`], [`columns`], [`snapshot`].
 //!
 //! # Locks
 //!
@@ -24,10 +24,12 @@
 //! behind, [`nesting`] and the executions' memory callbacks put right. SQL functions raise with SQLSTATE and HINT.
 
 pub mod carried;
+pub mod columns;
 pub mod counters;
 pub mod draw;
 pub mod key;
 pub mod normalize;
+pub mod snapshot;
 pub mod table;
 pub mod textpool;
 
@@ -35,11 +37,15 @@ pub mod textpool;
 pub mod pg;
 
 #[cfg(feature = "server")]
+mod compat;
+#[cfg(feature = "server")]
 mod guc;
 #[cfg(feature = "server")]
 mod hooks;
 #[cfg(feature = "server")]
 mod nesting;
+#[cfg(feature = "server")]
+mod persist;
 #[cfg(feature = "server")]
 mod sampling;
 #[cfg(feature = "server")]
@@ -49,7 +55,7 @@ mod store;
 #[cfg(feature = "server")]
 mod variance;
 
-#[cfg(all(feature = "server", any(test, feature = "pg_test")))]
+#[cfg(feature = "pg_test")]
 #[path = "../pg_test/mod.rs"]
 mod pg_test;
 
@@ -71,6 +77,7 @@ mod module {
         crate::pg::server::ask_for_query_ids();
         crate::guc::init();
         crate::store::init();
+        crate::persist::init();
         crate::nesting::init();
         crate::hooks::parse::init();
         crate::hooks::planner::init();

@@ -1,7 +1,9 @@
 //! The SQL functions: what was counted, the state of the table, and resetting both.
 
+use crate::columns;
 use crate::counters::{Counters, Timing};
 use crate::key::Key;
+use crate::persist;
 use crate::pg::srf::{Rows, Value};
 use crate::pg::{privs, server};
 use crate::store::{self, SharedTable};
@@ -10,11 +12,10 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Columns of `pgss_rs_stats`, in the order of its SQL declaration.
-const COLUMNS: usize = 60;
+const COLUMNS: usize = columns::COLUMNS.len();
 
 /// The table, or an error that says how to get one.
-fn loaded() -> &'static SharedTable {
+pub fn loaded() -> &'static SharedTable {
     store::table().unwrap_or_else(|| {
         ErrorReport::new(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -27,15 +28,22 @@ fn loaded() -> &'static SharedTable {
     })
 }
 
-/// One row for each entry. Others' texts and identifiers are shown to roles with the privileges of
-/// `pg_read_all_stats`. Entries are copied one by one, each as a consistent whole, without stopping anyone.
 #[pg_extern(sql = false)]
 fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
+    add_rows(showtext, &mut rows);
+}
+
+/// Adds one row for each entry, in the columns that the function was declared with, found by name: so the library
+/// serves every version of the SQL. Others' texts and identifiers are shown to roles with the privileges of
+/// `pg_read_all_stats`. Entries are copied one by one, each as a consistent whole, without stopping anyone.
+pub fn add_rows(showtext: bool, rows: &mut Rows) {
     let table = loaded();
     let sees_all = privs::reads_all_stats();
     let user = server::user();
+    let places = rows.columns(columns::place);
     let mut text = Vec::new();
     for (slot, body) in table.bodies() {
+        check_for_interrupts!();
         let visible = sees_all || body.key.userid == user;
         if showtext && visible {
             text.clear();
@@ -44,7 +52,9 @@ fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
                 continue; // gone while its text was being read
             }
         }
-        rows.push(stats_row(&body, visible, showtext.then_some(&text)));
+        let values = stats_row(&body, visible, showtext.then_some(&text));
+        let row: Vec<Value> = places.iter().map(|place| place.map_or(Value::Null, |n| values[n])).collect();
+        rows.push(&row);
     }
 }
 
@@ -129,9 +139,9 @@ fn pgss_rs_info(mut rows: Rows) {
     let table = loaded();
     let state = table.state;
     let evicted = table.evicted();
-    rows.push([
-        Value::Int8(state.dealloc.load(Relaxed) as i64),
-        Value::Timestamptz(state.stats_reset.load(Relaxed)),
+    rows.push(&[
+        Value::Int8(table.dealloc() as i64),
+        Value::Timestamptz(table.stats_reset()),
         Value::Int8(i64::from(table.entries())),
         Value::Int8(table.slots.len() as i64),
         Value::Int8(table.texts.used_bytes() as i64),
@@ -152,6 +162,11 @@ fn pgss_rs_reset(
     queryid: i64,
     minmax_only: bool,
 ) -> TimestampWithTimeZone {
+    reset(userid, dbid, queryid, minmax_only).try_into().expect("the server's clock gives a time in range")
+}
+
+/// The time of the reset, microseconds of the server's epoch.
+pub fn reset(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64, minmax_only: bool) -> i64 {
     let table = loaded();
     let (user, database, queryid) = (userid.to_u32(), dbid.to_u32(), queryid as u64);
     let picked = |k: &Key| {
@@ -164,6 +179,7 @@ fn pgss_rs_reset(
         table.reset_minmax_where(now, picked);
     } else if table.remove_where(picked) || (user, database, queryid) == (0, 0, 0) {
         table.reset_totals(now);
+        persist::forget();
     }
-    now.try_into().expect("the server's clock gives a timestamp in range")
+    now
 }

@@ -158,22 +158,27 @@ fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
 
 /// Makes sure that the text of a statement that was just analysed will be at hand when it is executed. `key` is what
 /// it would be counted under.
+///
+/// After a reset all texts are taken anew: statements with the same identifier may differ in names and spaces, and the
+/// one that comes first after a reset is the one whose text is shown, as with pg_stat_statements.
 #[inline]
 pub fn carry(analysed: &Analysed, key: impl Fn() -> Key) {
-    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid));
+    let Some(table) = table() else { return };
+    let era = table.resets();
+    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid, era));
     if known == Some(false) {
-        carry_new(analysed, &key());
+        carry_new(analysed, &key(), era);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn carry_new(analysed: &Analysed, key: &Key) {
+fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
     let queryid = analysed.statement.queryid;
     // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if !analysed.has_constants() {
-            CARRIED.with(|c| c.put_as_written(queryid));
+            CARRIED.with(|c| c.put_as_written(queryid, era));
             return;
         }
         if has_entry(key) {
@@ -188,7 +193,7 @@ fn carry_new(analysed: &Analysed, key: &Key) {
             server::standard_conforming_strings(),
         );
         if let Some(normalised) = normalised {
-            CARRIED.with(|c| c.put_normalised(queryid, normalised));
+            CARRIED.with(|c| c.put_normalised(queryid, era, normalised));
         }
     }));
 }
@@ -235,6 +240,7 @@ fn startup() {
     table.init(server::now());
     // once per start of the server; a crash restart leaves the old one behind, some hundred bytes
     TABLE.set(Some(Box::leak(Box::new(table))));
+    crate::persist::startup();
 }
 
 pub fn init() {

@@ -67,6 +67,9 @@ pub struct Slot {
     next: AtomicU32,
 }
 
+// what the documentation says an entry takes
+const _: () = assert!(size_of::<Slot>() == 512);
+
 impl Default for Slot {
     fn default() -> Self {
         Slot {
@@ -104,10 +107,10 @@ pub struct State {
     free: AtomicU64,
     hand: AtomicU32,
     entries: AtomicU32,
-    /// Entries given up for want of room since the last full reset.
-    pub dealloc: AtomicU64,
-    /// Time of the last full reset, microseconds of the server's epoch.
-    pub stats_reset: AtomicI64,
+    dealloc: AtomicU64,
+    stats_reset: AtomicI64,
+    /// Counts the times that entries were removed on request.
+    resets: AtomicU32,
     /// Times a slot's spinlock was found held.
     pub lock_waits: AtomicU64,
     /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
@@ -123,6 +126,7 @@ impl Default for State {
             entries: AtomicU32::new(0),
             dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
+            resets: AtomicU32::new(0),
             lock_waits: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             evicted: Mutex::new(Evicted::default()),
@@ -180,6 +184,22 @@ impl<L: Locks> Table<'_, L> {
         self.state.entries.load(Relaxed)
     }
 
+    /// Entries given up for want of room since the last full reset.
+    pub fn dealloc(&self) -> u64 {
+        self.state.dealloc.load(Relaxed)
+    }
+
+    /// Time of the last full reset, microseconds of the server's epoch.
+    pub fn stats_reset(&self) -> i64 {
+        self.state.stats_reset.load(Relaxed)
+    }
+
+    /// A number that changes whenever entries are removed on request.
+    #[inline(always)]
+    pub fn resets(&self) -> u32 {
+        self.state.resets.load(Relaxed)
+    }
+
     /// What evicted entries had counted since the last full reset.
     pub fn evicted(&self) -> Evicted {
         *self.state.evicted.lock()
@@ -235,6 +255,28 @@ impl<L: Locks> Table<'_, L> {
         None
     }
 
+    /// Makes the entry that was saved from another table: its key, encoding, times and counters, and its text. False
+    /// when there is one with its key already, or no free slot.
+    pub fn restore(&self, saved: &Body, text: &[u8]) -> bool {
+        let hash = saved.key.hash();
+        let taken = self.locks.shared(self.partition(hash), || self.find(&saved.key, hash)).is_some();
+        let Some(n) = (if taken { None } else { self.take_free() }) else { return false };
+        let new = NewEntry { text, encoding: saved.encoding, now: saved.stats_since };
+        let other = self.publish(n, &saved.key, new, |body| {
+            body.minmax_stats_since = saved.minmax_stats_since;
+            body.counters = saved.counters;
+            body.text.truncated |= saved.text.truncated;
+        });
+        other.is_none()
+    }
+
+    /// The totals over the whole table as they were saved from another one.
+    pub fn restore_totals(&self, stats_reset: i64, dealloc: u64, evicted: Evicted) {
+        self.state.stats_reset.store(stats_reset, Relaxed);
+        self.state.dealloc.store(dealloc, Relaxed);
+        *self.state.evicted.lock() = evicted;
+    }
+
     /// Counts a record that could not be kept.
     #[cold]
     pub fn skip(&self) {
@@ -243,6 +285,14 @@ impl<L: Locks> Table<'_, L> {
 
     fn insert(&self, key: &Key, new: NewEntry, change: impl FnOnce(&mut Counters)) -> Inserted {
         let Some(n) = self.take_free().or_else(|| self.evict(new.now)) else { return Inserted::NoRoom };
+        match self.publish(n, key, new, |body| change(&mut body.counters)) {
+            None => Inserted::New(n),
+            Some(other) => Inserted::Other(other),
+        }
+    }
+
+    /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now. Then that.
+    fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Option<u32> {
         let text = self.locks.texts(|| self.texts.store(new.text, self.clip));
         let slot = &self.slots[n as usize];
         {
@@ -257,7 +307,7 @@ impl<L: Locks> Table<'_, L> {
                 minmax_stats_since: new.now,
                 counters: Counters::default(),
             };
-            change(&mut body.counters);
+            fill(&mut body);
         }
         let hash = key.hash();
         let other = self.locks.exclusive(self.partition(hash), || {
@@ -268,16 +318,13 @@ impl<L: Locks> Table<'_, L> {
             }
             other
         });
-        match other {
-            None => Inserted::New(n),
-            Some(other) => {
-                // someone else was first: the slot was never seen by anyone
-                slot.body.lock().text = TextRef::EMPTY;
-                self.locks.texts(|| self.texts.free(text));
-                self.put_free(n);
-                Inserted::Other(other)
-            }
+        if other.is_some() {
+            // someone else was first: the slot was never seen by anyone
+            slot.body.lock().text = TextRef::EMPTY;
+            self.locks.texts(|| self.texts.free(text));
+            self.put_free(n);
         }
+        other
     }
 
     /// Gives up the entry worth least among a few, and hands its slot to the caller.
@@ -331,6 +378,7 @@ impl<L: Locks> Table<'_, L> {
 
     /// Removes the entries that `which` picks; whether that left none.
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
+        self.state.resets.fetch_add(1, Relaxed);
         for (n, body) in self.bodies() {
             if which(&body.key) && self.remove(n, &body.key).is_some() {
                 self.put_free(n);
@@ -351,7 +399,7 @@ impl<L: Locks> Table<'_, L> {
     /// Starts min and max of the entries that `which` picks anew.
     pub fn reset_minmax_where(&self, now: i64, which: impl Fn(&Key) -> bool) {
         for slot in self.slots {
-            let mut body = slot.body.lock();
+            let Some(mut body) = slot.body.try_lock_for(PATIENCE) else { continue };
             if body.used && which(&body.key) {
                 body.counters.reset_minmax();
                 body.minmax_stats_since = now;
@@ -359,10 +407,11 @@ impl<L: Locks> Table<'_, L> {
         }
     }
 
-    /// A copy of every entry, one after the other. Takes one spinlock at a time.
+    /// A copy of every entry, one after the other. Takes one spinlock at a time, and leaves out a slot that is held
+    /// beyond all patience.
     pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
         self.slots.iter().enumerate().filter_map(|(n, slot)| {
-            let body = *slot.body.lock();
+            let body = *slot.body.try_lock_for(PATIENCE)?;
             body.used.then_some((n as u32, body))
         })
     }

@@ -39,7 +39,11 @@ pub struct TextRef {
 }
 
 impl TextRef {
-    pub const EMPTY: TextRef = TextRef { head: NONE, len: 0, truncated: false };
+    pub const EMPTY: TextRef = TextRef::without_text(false);
+
+    pub const fn without_text(truncated: bool) -> TextRef {
+        TextRef { head: NONE, len: 0, truncated }
+    }
 }
 
 impl Default for TextRef {

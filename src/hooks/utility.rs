@@ -1,5 +1,7 @@
-//! Utility statements, except EXECUTE, PREPARE and DEALLOCATE. What one executes is nested in it, whether or not
-//! utility statements are tracked.
+//! Utility statements, except EXECUTE, PREPARE and DEALLOCATE. What one executes is nested in it.
+//!
+//! Before 17 that is so only while `track_utility` is on, as it is with pg_stat_statements: with it off, the statements
+//! of a DO block at the top are top-level ones themselves.
 
 use super::{Beginning, draw_at, key};
 use crate::counters::{Event, Kind};
@@ -22,6 +24,7 @@ pub struct Recorded {
 #[derive(Clone, Copy)]
 pub struct Span {
     level: i32,
+    nests: bool,
     recorded: Option<Recorded>,
 }
 
@@ -31,9 +34,13 @@ impl UtilityHooks for Hooks {
     #[inline]
     fn starting(utility: Utility) -> Span {
         let level = nesting::level();
-        draw_at(level, || None);
+        let counts = server::MAJOR >= 17 || guc::tracks_utility();
+        if counts {
+            draw_at(level, || None);
+        }
         let weight = nesting::weight();
-        if !utility.transaction {
+        let nests = counts && !utility.transaction;
+        if nests {
             nesting::enter(level);
         }
         let queryid = utility.statement.queryid;
@@ -44,15 +51,19 @@ impl UtilityHooks for Hooks {
             at: server::statement_start(),
             beginning: Beginning::now(),
         });
-        Span { level, recorded }
+        Span { level, nests, recorded }
     }
 
     #[inline]
     fn ended(utility: Utility, span: Span, rows: u64) {
-        if !utility.transaction {
+        if span.nests {
             nesting::leave(span.level);
         }
-        if let Some(r) = span.recorded {
+        if let Some(mut r) = span.recorded {
+            if utility.sets {
+                // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to
+                r.key.userid = server::user();
+            }
             let nanoseconds = r.beginning.elapsed();
             let mut usage = None;
             r.beginning.usage.add_since(&mut usage);

@@ -12,6 +12,8 @@ pub mod clock;
 #[cfg(feature = "server")]
 pub mod exec;
 #[cfg(feature = "server")]
+pub mod exit;
+#[cfg(feature = "server")]
 pub mod gucs;
 #[cfg(feature = "server")]
 pub mod local;
@@ -38,5 +40,7 @@ pub mod statement;
 pub mod usage;
 #[cfg(feature = "server")]
 pub mod utility;
+#[cfg(feature = "server")]
+pub mod worker;
 #[cfg(feature = "server")]
 pub mod xact;

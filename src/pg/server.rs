@@ -3,6 +3,9 @@
 use super::raw;
 use pgrx::pg_sys;
 
+/// The server's major version; the library is built for one.
+pub const MAJOR: u16 = (pg_sys::PG_VERSION_NUM / 10_000) as u16;
+
 /// The role whose privileges count now.
 #[inline(always)]
 pub fn user() -> u32 {

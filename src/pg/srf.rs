@@ -1,6 +1,8 @@
 //! Set-returning functions that hand over all rows at once, as wide as they like.
 
-use pgrx::callconv::{Arg, ArgAbi};
+use pgrx::PgTupleDesc;
+use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
+use pgrx::datum::Datum;
 use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
@@ -28,6 +30,12 @@ pub enum Value<'a> {
 pub struct Rows {
     store: *mut pg_sys::Tuplestorestate,
     desc: pg_sys::TupleDesc,
+}
+
+/// The one row of a function that returns a record; as an argument, the row to be.
+pub struct Record {
+    desc: pg_sys::TupleDesc,
+    datum: Option<pg_sys::Datum>,
 }
 
 // SAFETY: takes nothing from the arguments: pgrx hands every function's call information to an argument of a virtual
@@ -58,25 +66,86 @@ unsafe impl SqlTranslatable for Rows {
     const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
 }
 
+// SAFETY: as for `Rows`.
+unsafe impl<'fcx> ArgAbi<'fcx> for Record {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: as for `Rows`; the descriptor is made in the call's memory context.
+        unsafe {
+            let fcinfo = <pg_sys::FunctionCallInfo as ArgAbi>::unbox_arg_unchecked(arg);
+            let mut desc = core::ptr::null_mut();
+            let kind = pg_sys::get_call_result_type(fcinfo, core::ptr::null_mut(), &mut desc);
+            assert_eq!(
+                kind,
+                pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE,
+                "the SQL declaration returns no record"
+            );
+            Record { desc: pg_sys::BlessTupleDesc(desc), datum: None }
+        }
+    }
+
+    fn is_virtual_arg() -> bool {
+        true
+    }
+}
+
+// SAFETY: as for `Rows`.
+unsafe impl SqlTranslatable for Record {
+    const TYPE_IDENT: &'static str = <pg_sys::FunctionCallInfoBaseData as SqlTranslatable>::TYPE_IDENT;
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::Skip);
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
+}
+
+// SAFETY: the datum is a composite of the type the function was declared with.
+unsafe impl BoxRet for Record {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        match self.datum {
+            // SAFETY: returned from the very call.
+            Some(datum) => unsafe { fcinfo.return_raw_datum(datum) },
+            None => fcinfo.return_null(),
+        }
+    }
+}
+
+impl Record {
+    /// The record with a value for each column.
+    pub fn fill<const N: usize>(self, values: [Value; N]) -> Self {
+        let (mut datums, mut nulls) = deform(self.desc, &values);
+        // SAFETY: as many values as the descriptor has columns.
+        let datum = unsafe {
+            let tuple = pg_sys::heap_form_tuple(self.desc, datums.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+        };
+        Record { datum: Some(datum), ..self }
+    }
+}
+
 impl Rows {
     /// Adds a row; as many values as the function has columns.
-    pub fn push<const N: usize>(&mut self, row: [Value; N]) {
-        // SAFETY: the descriptor of a set that is being made.
-        let columns = unsafe { (*self.desc).natts } as usize;
-        assert_eq!(columns, N, "the SQL declaration and the library differ in columns");
-        let mut datums = [pg_sys::Datum::from(0usize); N];
-        let mut nulls = [false; N];
-        for (n, value) in row.iter().enumerate() {
-            match value.datum() {
-                Some(d) => datums[n] = d,
-                None => nulls[n] = true,
-            }
-        }
-        // SAFETY: N values, as the descriptor says; the store copies them.
+    pub fn push(&mut self, row: &[Value]) {
+        let (mut datums, mut nulls) = deform(self.desc, row);
+        // SAFETY: as many values as the descriptor has columns; the store copies them.
         unsafe {
             pg_sys::tuplestore_putvalues(self.store, self.desc, datums.as_mut_ptr(), nulls.as_mut_ptr())
         };
     }
+
+    /// For each column of the function as it was declared, what `place` makes of its name.
+    pub fn columns<T>(&self, place: impl Fn(&str) -> T) -> Vec<T> {
+        // SAFETY: the descriptor of the set that is being made, which outlives this borrow.
+        let desc = unsafe { PgTupleDesc::from_pg_unchecked(self.desc) };
+        desc.iter().map(|attribute| place(attribute.name())).collect()
+    }
+}
+
+fn deform(desc: pg_sys::TupleDesc, row: &[Value]) -> (Vec<pg_sys::Datum>, Vec<bool>) {
+    // SAFETY: a live descriptor.
+    let columns = unsafe { (*desc).natts } as usize;
+    assert_eq!(columns, row.len(), "the SQL declaration and the library differ in columns");
+    row.iter()
+        .map(|value| value.datum())
+        .map(|d| (d.unwrap_or(pg_sys::Datum::from(0usize)), d.is_none()))
+        .unzip()
 }
 
 impl Value<'_> {

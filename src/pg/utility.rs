@@ -13,6 +13,8 @@ pub struct Utility {
     pub statement: Statement,
     /// BEGIN, COMMIT, SAVEPOINT and so on.
     pub transaction: bool,
+    /// SET, RESET or DISCARD, which may change the role.
+    pub sets: bool,
 }
 
 /// What is done around a utility statement. None of it may raise or unwind.
@@ -90,9 +92,11 @@ unsafe fn around<H: UtilityHooks>(
     // caller's, are looked at.
     unsafe {
         let queryid = identifier(pstmt, query_string, context);
+        let tag = (*(*pstmt).utilityStmt).type_;
         let utility = Utility {
             statement: Statement::new(queryid, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len),
-            transaction: (*(*pstmt).utilityStmt).type_ == NodeTag::T_TransactionStmt,
+            transaction: tag == NodeTag::T_TransactionStmt,
+            sets: matches!(tag, NodeTag::T_VariableSetStmt | NodeTag::T_DiscardStmt),
         };
         let span = H::starting(utility);
         next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);

@@ -16,6 +16,7 @@ mod schedule;
 mod stats;
 mod workload;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,16 +43,24 @@ fn run(arguments: &Arguments) -> Result<()> {
     let machine = Machine::here();
     let plans = arguments.plans(machine.cpus)?;
     let installation = Installation::of(&arguments.pg_config)?;
+    for plan in &plans {
+        installation.available(&plan.arms)?;
+    }
     let mut report = Report::new(machine, installation.version.clone());
     // Before the first run as well: a file that cannot be written should not be found out after minutes.
     let save = |report: &Report| arguments.json.as_ref().map_or(Ok(()), |path| report.write_json(path));
     save(&report)?;
-    println!("{}\n", report.machine_text());
+    show(&report.machine_text())?;
     for plan in plans {
         let run = runner::run(plan, &installation, &report.machine)?;
-        println!("{}", run.text());
+        show(&run.text())?;
         report.runs.push(run);
         save(&report)?;
     }
     Ok(())
+}
+
+fn show(text: &str) -> Result<()> {
+    writeln!(io::stdout(), "{}\n", text.trim_end())
+        .map_err(|e| Error::Failed(format!("cannot write the report: {e}")))
 }

@@ -79,12 +79,13 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// The trimmed mean of paired differences, with a percentile bootstrap over the pairs.
+    /// The trimmed mean of paired differences, with a percentile bootstrap over the pairs, expanded for few of them. Of
+    /// fewer than two pairs nothing is known.
     pub fn of_differences(differences: &[f64], seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut resample = differences.to_vec();
         let estimate = trimmed_mean(&mut resample);
-        if differences.is_empty() {
+        if differences.len() < 2 {
             return Effect { estimate, low: f64::NEG_INFINITY, high: f64::INFINITY };
         }
         let mut means: Vec<f64> = (0..RESAMPLES)
@@ -95,7 +96,8 @@ impl Effect {
             .collect();
         means.sort_by(f64::total_cmp);
         let cut = RESAMPLES / 40;
-        Effect { estimate, low: means[cut], high: means[RESAMPLES - 1 - cut] }
+        let expanded = |end: f64| estimate + (end - estimate) * small_sample_factor(differences.len());
+        Effect { estimate, low: expanded(means[cut]), high: expanded(means[RESAMPLES - 1 - cut]) }
     }
 
     /// In another unit.
@@ -111,6 +113,19 @@ impl Effect {
     pub fn reach(&self) -> f64 {
         self.low.abs().max(self.high.abs())
     }
+}
+
+/// By how much a percentile bootstrap interval of n values is too narrow: it takes the normal distribution's quantile for
+/// Student's, and n for n - 1 (Hesterberg, What Teachers Should Know About the Bootstrap, 2015). The quantile is
+/// Cornish and Fisher's expansion, good to 1 % from n = 5.
+fn small_sample_factor(n: usize) -> f64 {
+    /// Of the normal distribution, for 95 %.
+    const Z: f64 = 1.959964;
+    let freedom = n as f64 - 1.0;
+    let first = (Z.powi(3) + Z) / 4.0;
+    let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
+    let student = Z + first / freedom + second / freedom.powi(2);
+    student / Z * (n as f64 / freedom).sqrt()
 }
 
 /// What a run may say about an effect.
@@ -193,9 +208,21 @@ mod tests {
     }
 
     #[test]
-    fn of_no_pairs_nothing_is_known() {
-        let effect = Effect::of_differences(&[], 1);
-        assert_eq!((effect.low, effect.high), (f64::NEG_INFINITY, f64::INFINITY));
+    fn of_fewer_than_two_pairs_nothing_is_known() {
+        for differences in [&[][..], &[5.0]] {
+            let effect = Effect::of_differences(differences, 1);
+            assert_eq!((effect.low, effect.high), (f64::NEG_INFINITY, f64::INFINITY));
+        }
+    }
+
+    #[test]
+    fn few_pairs_widen_the_interval() {
+        // Student's 97.5 % quantiles with 7 and 19 degrees of freedom, from the usual table.
+        for (n, student) in [(8, 2.365), (20, 2.093)] {
+            let expected = student / 1.960 * (f64::from(n) / f64::from(n - 1)).sqrt();
+            assert!((small_sample_factor(n as usize) / expected - 1.0).abs() < 0.01);
+        }
+        assert!((small_sample_factor(1_000_000) - 1.0).abs() < 1e-5);
     }
 
     #[test]

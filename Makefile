@@ -1,0 +1,55 @@
+# make bench     from a fresh machine to a table of what the extension costs on it
+# make test      everything that must pass
+# make install   PG_CONFIG=/path/pg_config: release build into that server
+# make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
+#
+# `bench` and `test` install what is missing (.ci/setup says what) and use a private copy of the server.
+
+PG_MAJOR ?= 15
+PG_CONFIG ?= $(shell command -v pg_config)
+OUT ?= target/package
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: bench test install package clean
+
+# In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
+SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
+	root=$${pg_config%/usr/lib/postgresql/*}; [ "$$root" = "$$pg_config" ] || export PGRX_HOME=$$root/pgrx
+# Debian's servers must not run as root.
+RUNAS = $(if $(filter 0,$(shell id -u)),--runas postgres --pgdata $$data/d)
+
+bench:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config"; \
+	cargo load -- --pg-config "$$pg_config" $(ARGS)
+
+test:
+	@$(SETUP); \
+	echo "== format and lints"; \
+	cargo fmt --check; \
+	cargo clippy --quiet --all-targets --features pg$(PG_MAJOR),pg_test -- -D warnings; \
+	cargo clippy --quiet --all-targets --no-default-features --features load -- -D warnings; \
+	echo "== the pure layer and the load driver"; \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	cargo test --no-default-features --features load --lib --bins; \
+	echo "== on servers of their own"; \
+	cargo test --no-default-features --features load --test cluster; \
+	echo "== inside a server"; \
+	data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; chmod 777 "$$data"; \
+	cargo pgrx test pg$(PG_MAJOR) $(RUNAS)
+
+install:
+	@[ -n "$(PG_CONFIG)" ] || { echo "make install PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
+	dir=$$($(PG_CONFIG) --pkglibdir); [ -w "$$dir" ] && sudo="" || sudo=--sudo; \
+	major=$$($(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'); \
+	cargo pgrx install --release --pg-config "$(PG_CONFIG)" --no-default-features --features pg$$major $$sudo; \
+	echo "Now add pgss_rs to shared_preload_libraries, restart the server, and CREATE EXTENSION pgss_rs."
+
+package:
+	@[ -n "$(PG_CONFIG)" ] || { echo "make package PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
+	major=$$($(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'); \
+	cargo pgrx package --pg-config "$(PG_CONFIG)" --no-default-features --features pg$$major --out-dir "$(OUT)"
+
+clean:
+	cargo clean

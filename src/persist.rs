@@ -1,0 +1,152 @@
+//! Statistics over restarts: saved when the server stops and every `pgss_rs.save_interval`, restored when it starts.
+//!
+//! Saving reads the table as any reader does and writes under a temporary name, which is flushed and then renamed.
+//! Whatever goes wrong with the file costs one line in the server's log, never a failed start or stop.
+
+use crate::guc;
+use crate::pg::worker::{self, Worker};
+use crate::pg::{exit, server};
+use crate::snapshot::{self, Header, Saved, Text, Unreadable};
+use crate::store::{self, SharedTable};
+use crate::table::Body;
+use crate::textpool::TextRef;
+use pgrx::prelude::*;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter};
+use std::path::Path;
+use std::time::Duration;
+
+/// In the data directory, which is every server process's working directory.
+const FILE: &str = "pg_stat/pgss_rs.stat";
+const NEW_FILE: &str = "pg_stat/pgss_rs.stat.tmp";
+
+/// Writes the file. Entries that come or go meanwhile may or may not be in it.
+fn save(table: &SharedTable) -> io::Result<()> {
+    let bodies: Vec<(u32, Body)> = table.bodies().collect();
+    let mut header = Header::new(server::MAJOR);
+    header.entries = bodies.len() as u64;
+    header.stats_reset = table.stats_reset();
+    header.dealloc = table.dealloc();
+    header.evicted = table.evicted();
+    let entries = bodies.into_iter().map(|(slot, body)| saved(table, slot, &body));
+    let written = File::create(NEW_FILE).and_then(|file| {
+        let mut to = BufWriter::new(file);
+        snapshot::write(&mut to, &header, entries)?;
+        to.get_ref().sync_all()?;
+        fs::rename(NEW_FILE, FILE)?;
+        File::open(Path::new(FILE).parent().unwrap_or(Path::new(".")))?.sync_all()
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(NEW_FILE);
+    }
+    written
+}
+
+fn saved(table: &SharedTable, slot: u32, body: &Body) -> Saved {
+    let mut text = Vec::new();
+    table.texts.read(body.text, |part| text.extend_from_slice(part));
+    if !table.unchanged(slot, body) {
+        text.clear(); // the entry went meanwhile; its counts are still true
+    }
+    Saved {
+        queryid: body.key.queryid,
+        userid: body.key.userid,
+        dbid: body.key.dbid,
+        toplevel: body.key.toplevel,
+        encoding: body.encoding,
+        text: Text::new(text),
+        truncated: body.text.truncated,
+        stats_since: body.stats_since,
+        minmax_stats_since: body.minmax_stats_since,
+        counters: body.counters,
+    }
+}
+
+/// Reads the file, if there is one, into a table that nobody uses yet.
+fn restore(table: &SharedTable) {
+    let file = match File::open(FILE) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+        Err(e) => {
+            return log!("pgss_rs: could not read file \"{FILE}\": {e}; starting with empty statistics");
+        }
+    };
+    let (header, entries) = match snapshot::read(BufReader::new(file), server::MAJOR) {
+        Ok(read) => read,
+        Err(Unreadable::Foreign) => {
+            return log!("pgss_rs: file \"{FILE}\" is damaged; starting with empty statistics");
+        }
+        Err(Unreadable::Newer) => {
+            return log!("pgss_rs: file \"{FILE}\" is of a newer version; starting with empty statistics");
+        }
+        Err(Unreadable::OtherMajor(major)) => {
+            return log!("pgss_rs: file \"{FILE}\" is of PostgreSQL {major}; starting with empty statistics");
+        }
+    };
+    table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
+    let restored = entries.filter(|e| table.restore(&body(e), e.text.bytes())).count() as u64;
+    if restored < header.entries {
+        let lost = header.entries - restored;
+        log!("pgss_rs: {lost} of {} statements in file \"{FILE}\" were not restored", header.entries);
+    }
+}
+
+fn body(saved: &Saved) -> Body {
+    Body {
+        key: crate::key::Key {
+            queryid: saved.queryid,
+            userid: saved.userid,
+            dbid: saved.dbid,
+            toplevel: saved.toplevel,
+        },
+        encoding: saved.encoding,
+        text: TextRef::without_text(saved.truncated),
+        stats_since: saved.stats_since,
+        minmax_stats_since: saved.minmax_stats_since,
+        counters: saved.counters,
+        ..Body::default()
+    }
+}
+
+/// From the start-up of shared memory, in the postmaster: fills the table, and has it saved at the end.
+pub fn startup() {
+    if let Some(table) = store::table()
+        && guc::saves()
+    {
+        restore(table);
+    }
+    exit::at_clean_exit(save_now);
+}
+
+/// What was saved is out of date for good: everything was reset.
+pub fn forget() {
+    let _ = fs::remove_file(FILE);
+}
+
+fn save_now() {
+    if let Some(table) = store::table()
+        && guc::saves()
+        && let Err(e) = save(table)
+    {
+        log!("pgss_rs: could not write file \"{FILE}\": {e}");
+    }
+}
+
+/// Saves from time to time, so that a crash costs minutes, not all.
+struct Saver;
+
+impl Worker for Saver {
+    const NAME: &'static str = "pgss_rs saver";
+
+    fn interval() -> Option<Duration> {
+        guc::save_interval()
+    }
+
+    fn work() {
+        save_now();
+    }
+}
+
+pub fn init() {
+    worker::register::<Saver>();
+}

@@ -1,0 +1,246 @@
+//! The file that carries statistics over a restart: how it is written and read.
+//!
+//! One JSON object a line, each behind its CRC-32 in hexadecimal and a space. The first line is the [`Header`], then one
+//! [`Saved`] an entry. Objects name their fields; a field that is missing takes its default and one that is unknown is
+//! passed over, so that versions of ours read each other's files. A damaged line costs its own entry and no other.
+
+use crate::counters::{Counters, Evicted};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Write};
+
+/// Changes only when older libraries must not read the file.
+const FORMAT: u32 = 1;
+/// A longer line is taken for damage.
+const LONGEST_LINE: u64 = 1 << 30;
+
+/// What is saved of the table as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    pgss_rs_format: u32,
+    /// Query identifiers of one server major mean nothing to another.
+    server_major: u16,
+    /// How many entries follow.
+    pub entries: u64,
+    pub stats_reset: i64,
+    pub dealloc: u64,
+    pub evicted: Evicted,
+}
+
+impl Header {
+    pub fn new(server_major: u16) -> Self {
+        Header { pgss_rs_format: FORMAT, server_major, ..Header::default() }
+    }
+}
+
+/// One entry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    pub queryid: u64,
+    pub userid: u32,
+    pub dbid: u32,
+    pub toplevel: bool,
+    /// The server's number of the text's encoding.
+    pub encoding: i32,
+    pub text: Text,
+    pub truncated: bool,
+    pub stats_since: i64,
+    pub minmax_stats_since: i64,
+    pub counters: Counters,
+}
+
+/// A text as a string where it is UTF-8, else as bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    Utf8(String),
+    Bytes(Vec<u8>),
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Text::Utf8(String::new())
+    }
+}
+
+impl Text {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        String::from_utf8(bytes).map_or_else(|e| Text::Bytes(e.into_bytes()), Text::Utf8)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Text::Utf8(s) => s.as_bytes(),
+            Text::Bytes(b) => b,
+        }
+    }
+}
+
+/// Why a file is not read at all.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Its first line is not a header of ours.
+    Foreign,
+    /// Written by a library too new for this one.
+    Newer,
+    /// Written on another server major.
+    OtherMajor(u16),
+}
+
+pub fn write(
+    mut to: impl Write,
+    header: &Header,
+    entries: impl IntoIterator<Item = Saved>,
+) -> io::Result<()> {
+    write_line(&mut to, header)?;
+    entries.into_iter().try_for_each(|entry| write_line(&mut to, &entry))?;
+    to.flush()
+}
+
+fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let json = serde_json::to_vec(value)?;
+    write!(to, "{:08x} ", crc32fast::hash(&json))?;
+    to.write_all(&json)?;
+    to.write_all(b"\n")
+}
+
+/// The header, and the entries whose lines are whole.
+pub fn read<R: BufRead>(
+    mut from: R,
+    server_major: u16,
+) -> Result<(Header, impl Iterator<Item = Saved>), Unreadable> {
+    let first = next_line(&mut from).flatten();
+    let header: Header = first.as_deref().and_then(value).ok_or(Unreadable::Foreign)?;
+    match header {
+        Header { pgss_rs_format: 0, .. } => Err(Unreadable::Foreign),
+        Header { pgss_rs_format, .. } if pgss_rs_format > FORMAT => Err(Unreadable::Newer),
+        Header { server_major: theirs, .. } if theirs != server_major => Err(Unreadable::OtherMajor(theirs)),
+        _ => {
+            let lines = std::iter::from_fn(move || next_line(&mut from));
+            let entries = lines.flatten().filter_map(|line| value::<Saved>(&line));
+            Ok((header, entries.filter(|e| e.queryid != 0)))
+        }
+    }
+}
+
+/// `None` at the end, or where reading fails; `Some(None)` for a line that is too long.
+fn next_line(from: &mut impl BufRead) -> Option<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let n = io::Read::take(io::Read::by_ref(from), LONGEST_LINE).read_until(b'\n', &mut line).ok()?;
+    if n == 0 {
+        return None;
+    }
+    Some((line.pop() == Some(b'\n')).then_some(line))
+}
+
+fn value<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Option<T> {
+    let (crc, json) = line.split_at_checked(9)?;
+    let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?.strip_suffix(' ')?, 16).ok()?;
+    if crc32fast::hash(json) != crc {
+        return None;
+    }
+    serde_json::from_slice(json).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{Event, Kind};
+
+    fn sample() -> (Header, Vec<Saved>) {
+        let mut counters = Counters::default();
+        for (nanoseconds, weight) in [(1_234_567, 1.0), (7, 1.0 / 0.3)] {
+            counters.add(&Event {
+                kind: Kind::Exec,
+                weight,
+                nanoseconds,
+                rows: 3,
+                usage: None,
+                jit: None,
+                at: 5,
+                own_draw: true,
+            });
+        }
+        let entry = |queryid: u64, text: &[u8]| Saved {
+            queryid,
+            userid: 10,
+            dbid: 5,
+            toplevel: true,
+            encoding: 6,
+            text: Text::new(text.to_vec()),
+            truncated: queryid == 2,
+            stats_since: 1,
+            minmax_stats_since: 2,
+            counters,
+        };
+        let entries = vec![entry(u64::MAX, b"SELECT\n $1"), entry(2, b"SELECT \xe9"), entry(3, b"")];
+        let header = Header { entries: 3, stats_reset: 9, dealloc: 4, ..Header::new(15) };
+        (header, entries)
+    }
+
+    fn file() -> Vec<u8> {
+        let (header, entries) = sample();
+        let mut file = Vec::new();
+        write(&mut file, &header, entries).unwrap();
+        file
+    }
+
+    fn entries_of(file: &[u8]) -> Result<Vec<Saved>, Unreadable> {
+        read(file, 15).map(|(_, entries)| entries.collect())
+    }
+
+    #[test]
+    fn what_was_written_is_read_to_the_last_bit() {
+        let file = file();
+        let (header, entries) = read(file.as_slice(), 15).unwrap();
+        assert_eq!((header, entries.collect::<Vec<_>>()), sample());
+    }
+
+    #[test]
+    fn cut_at_every_byte_it_yields_the_whole_lines_before() {
+        let (file, (_, entries)) = (file(), sample());
+        for end in 0..file.len() {
+            let whole = file[..end].iter().filter(|b| **b == b'\n').count();
+            match entries_of(&file[..end]) {
+                Ok(got) => assert_eq!(got, entries[..whole - 1]),
+                Err(e) => assert!(whole == 0 && e == Unreadable::Foreign),
+            }
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_yields_a_wrong_entry() {
+        let (file, (_, entries)) = (file(), sample());
+        for bit in 0..file.len() * 8 {
+            let mut damaged = file.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(got) = entries_of(&damaged) {
+                assert!(got.iter().all(|e| entries.contains(e)), "bit {bit}");
+                assert!(got.len() + 2 >= entries.len(), "bit {bit}: {} entries", got.len());
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_newer_and_other_majors_files_are_told_apart() {
+        assert_eq!(entries_of(b""), Err(Unreadable::Foreign));
+        assert_eq!(entries_of(b"\x00\x01\x02\n"), Err(Unreadable::Foreign));
+        assert_eq!(read(file().as_slice(), 16).map(|_| ()), Err(Unreadable::OtherMajor(15)));
+        let newer = Header { pgss_rs_format: FORMAT + 1, ..Header::new(15) };
+        let mut file = Vec::new();
+        write(&mut file, &newer, []).unwrap();
+        assert_eq!(entries_of(&file), Err(Unreadable::Newer));
+    }
+
+    #[test]
+    fn fields_of_other_versions_are_passed_over_or_defaulted() {
+        let json = r#"{"queryid":7,"from_the_future":[1,2],"counters":{"exec":{"calls":3.0},"more":1}}"#;
+        let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        let mut file = Vec::new();
+        write(&mut file, &Header::new(15), []).unwrap();
+        file.extend_from_slice(line.as_bytes());
+        let got = entries_of(&file).unwrap();
+        assert_eq!((got.len(), got[0].queryid, got[0].counters.exec.calls), (1, 7, 3.0));
+    }
+}
