@@ -230,9 +230,9 @@ impl<'a> Lexer<'a> {
             b'/' if next == b'*' => (Kind::Blank, self.block_comment(i)),
             b'\'' => (Kind::Literal, self.string(i, !self.plain_backslash)),
             b'e' | b'E' if next == b'\'' => (Kind::Literal, self.string(i + 1, true)),
-            b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if next == b'\'' => {
-                (Kind::Literal, self.string(i + 1, !self.plain_backslash && matches!(b, b'n' | b'N')))
-            }
+            b'b' | b'B' | b'x' | b'X' if next == b'\'' => (Kind::Literal, self.string(i + 1, false)),
+            // for the server, N'...' is the key word NCHAR and a string
+            b'n' | b'N' if next == b'\'' => (Kind::Other, i + 1),
             b'u' | b'U' if next == b'&' && self.at(i + 2) == b'\'' => {
                 (Kind::Literal, self.string(i + 2, false))
             }
@@ -429,8 +429,8 @@ mod tests {
         assert_eq!(at("SELECT 'a'\n  'b' , 3", &[7, 19], 0), "SELECT $1 , $2");
         assert_eq!(at("SELECT $$x$y$$, $q$ ' $$ $q$", &[7, 16], 0), "SELECT $1, $2");
         assert_eq!(
-            at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 35], 0),
-            "SELECT $1, $2, $3, $4, $5"
+            at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 36], 0),
+            "SELECT $1, $2, $3, $4, N$5"
         );
     }
 
