@@ -108,8 +108,12 @@ fn body(saved: &Saved) -> Body {
     }
 }
 
-/// From the start-up of shared memory, in the postmaster: fills the table, and has it saved at the end.
+/// From the start-up of shared memory: fills the table, and has it saved at the end. A stand-alone backend, which is
+/// for repairs, leaves the file as it is.
 pub fn startup() {
+    if !exit::is_postmaster() {
+        return;
+    }
     if let Some(table) = store::table()
         && guc::saves()
     {

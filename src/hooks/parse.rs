@@ -11,11 +11,13 @@ impl ParseHooks for Parse {
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
     fn analysed(mut analysed: Analysed) {
-        let (statement, in_utility) = utility::placed(analysed.statement);
-        analysed.statement = statement;
+        let placed = utility::placed(&analysed.statement);
+        if let Some(statement) = placed {
+            analysed.statement = statement;
+        }
         let level = nesting::level();
         if (level == 0 || guc::tracks(level)) && !server::is_parallel_worker() {
-            store::carry(&analysed, in_utility, || key(analysed.statement.queryid, level));
+            store::carry(&analysed, placed.is_some(), || key(analysed.statement.queryid, level));
         }
     }
 }

@@ -18,17 +18,29 @@ struct Hooks;
 /// The utility statement that is being executed, and the message in which: what EXPLAIN explains is analysed without
 /// its place in the source, where other statements may stand.
 static EXECUTING: Local<Option<(Statement, i64)>> = Local::new(None);
+/// Whether there may be one: all that is asked otherwise.
+static ANY: Local<bool> = Local::new(false);
 
-/// The statement with its place, as far as that is known.
-pub fn placed(statement: Statement) -> (Statement, bool) {
-    if statement.has_no_place()
-        && let Some((around, message)) = EXECUTING.get()
-        && message == server::statement_start()
-        && let Some(placed) = statement.within(&around)
-    {
-        return (placed, true);
+fn set_executing(utility: Option<(Statement, i64)>) {
+    EXECUTING.set(utility);
+    ANY.set(utility.is_some());
+}
+
+/// The statement at the place of the utility statement it is analysed in, if it has no place of its own.
+#[inline(always)]
+pub fn placed(statement: &Statement) -> Option<Statement> {
+    if ANY.get() && statement.has_no_place() { placed_in_executing(statement) } else { None }
+}
+
+#[cold]
+#[inline(never)]
+fn placed_in_executing(statement: &Statement) -> Option<Statement> {
+    let (around, message) = EXECUTING.get()?;
+    if message == server::statement_start() {
+        return statement.within(&around);
     }
-    (statement, false)
+    set_executing(None); // left over from one that failed
+    None
 }
 
 #[derive(Clone, Copy)]
@@ -59,7 +71,7 @@ impl UtilityHooks for Hooks {
         }
         let weight = nesting::weight();
         let around = EXECUTING.get();
-        EXECUTING.set(Some((utility.statement, server::statement_start())));
+        set_executing(Some((utility.statement, server::statement_start())));
         let nests = counts && !utility.transaction;
         if nests {
             nesting::enter(level);
@@ -77,7 +89,7 @@ impl UtilityHooks for Hooks {
 
     #[inline]
     fn ended(utility: Utility, span: Span, rows: u64) {
-        EXECUTING.set(span.around);
+        set_executing(span.around);
         if span.nests {
             nesting::leave(span.level);
         }

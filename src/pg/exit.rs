@@ -6,16 +6,18 @@ use pgrx::prelude::*;
 
 static AT_EXIT: Local<fn()> = Local::new(|| ());
 
-/// Has `f` called when this process, the postmaster or a stand-alone backend, ends in good order, with shared memory
-/// still there. To be asked anew each time shared memory is laid out.
+/// Whether this process is the postmaster: not one of its children, and not a stand-alone backend.
+pub fn is_postmaster() -> bool {
+    // SAFETY: plain reads of variables.
+    unsafe { pg_sys::IsPostmasterEnvironment && !pg_sys::IsUnderPostmaster }
+}
+
+/// Has `f` called when this process, the postmaster, ends in good order, with shared memory still there. To be asked
+/// anew each time shared memory is laid out.
 pub fn at_clean_exit(f: fn()) {
-    // SAFETY: plain read of a variable; registers a function with no argument. A forked child drops the list.
-    unsafe {
-        if !pg_sys::IsUnderPostmaster {
-            AT_EXIT.set(f);
-            pg_sys::on_shmem_exit(Some(exit), pg_sys::Datum::from(0usize));
-        }
-    }
+    AT_EXIT.set(f);
+    // SAFETY: registers a function with no argument. A forked child drops the list.
+    unsafe { pg_sys::on_shmem_exit(Some(exit), pg_sys::Datum::from(0usize)) };
 }
 
 /// A code other than 0 is a crash, after which the counters are not to be trusted.
