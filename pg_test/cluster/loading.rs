@@ -25,7 +25,7 @@ fn assert_not_loaded(session: &mut Client) {
         assert!(e.hint().is_some_and(|h| h.contains("shared_preload_libraries")), "{:?}", e.hint());
     }
     // the session goes on as if nothing had been
-    for setting in ["sample_rate", "track", "track_utility", "track_planning", "max", "text_memory"] {
+    for setting in ["sample_rate", "track", "track_utility", "track_planning", "max", "text_memory", "save"] {
         assert_eq!(sqlstate_of(session, &format!("SHOW pgss_rs.{setting}")), "42704");
     }
     assert_eq!(number(session, "SELECT count(*) FROM pg_settings WHERE name LIKE 'pgss_rs.%'"), 0.0);
@@ -195,7 +195,7 @@ fn assert_records_anew(cluster: &Cluster, name: &str) {
 
 #[test]
 fn recording_works_again_after_every_kind_of_restart() {
-    let mut cluster = start_with_pgss_rs(&[]);
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save", "off")]);
     let before = "SELECT 1 AS before, 2, 3";
     let mut session = connect(&cluster, SUPERUSER);
     session.batch_execute(before).unwrap();

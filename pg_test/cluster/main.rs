@@ -20,6 +20,7 @@ mod cost_of_plans;
 mod errors;
 mod level;
 mod loading;
+mod persistence;
 mod portals;
 mod privileges;
 mod rows;
