@@ -244,3 +244,13 @@ fn every_database_sees_the_same_statistics() {
     two.session().batch_execute("SELECT 1, 2; SELECT 3, 4").unwrap();
     assert_eq!((count(&ALONE, &one), count(&ALONE, &two)), ("1".to_owned(), "2".to_owned()));
 }
+
+#[test]
+fn a_server_without_room_for_the_saver_starts_and_records() {
+    let mut cluster = start_with_pgss_rs(&[("max_worker_processes", "0")]);
+    connect(&cluster, SUPERUSER).batch_execute("SELECT 1, 2, 3").unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    let mut session = connect(&cluster, SUPERUSER);
+    let calls = "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, $3'";
+    assert_eq!(number(&mut session, calls), 1.0);
+}
