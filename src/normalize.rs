@@ -28,13 +28,16 @@ pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize)
 /// A `-` at such a place begins a negative number and is replaced with it.
 pub fn at_locations(
     text: &[u8],
-    locations: impl Iterator<Item = usize>,
+    locations: &[usize],
     highest_param: u32,
-    plain_backslash: bool,
+    standard_conforming_strings: bool,
 ) -> Option<Vec<u8>> {
+    let Some(plain) = plain_backslash(text, locations, standard_conforming_strings) else {
+        return literals(text);
+    };
     let mut out = Writer::new(text, highest_param)?;
-    let mut lexer = Lexer::new(text, plain_backslash);
-    for at in locations {
+    let mut lexer = Lexer::new(text, plain);
+    for &at in locations {
         if at < out.copied || at >= text.len() {
             continue; // named twice, or not a place in this statement
         }
@@ -48,18 +51,59 @@ pub fn at_locations(
     out.finish()
 }
 
-/// `text` with every literal token replaced by `$n`, n counting on from the highest parameter in it.
-pub fn literals(text: &[u8], plain_backslash: bool) -> Option<Vec<u8>> {
-    let highest = Lexer::new(text, plain_backslash)
+/// Whether backslashes are ordinary characters in the plain strings of `text`, as its constants' places tell: where
+/// both readings are possible, the one in which every place begins a token, every string stands at a place, and none is
+/// unterminated. `now` is the setting of the moment, which may not be the one the text was parsed under; it decides
+/// where the places do not. `None`: no reading fits.
+fn plain_backslash(text: &[u8], places: &[usize], now: bool) -> Option<bool> {
+    if !text.contains(&b'\\') || same_tokens(text).is_none() {
+        return Some(now);
+    }
+    [now, !now].into_iter().find(|plain| fits(text, places, *plain))
+}
+
+fn fits(text: &[u8], places: &[usize], plain: bool) -> bool {
+    let mut found = 0;
+    for token in Lexer::new(text, plain) {
+        let place = places.binary_search(&token.start).is_ok();
+        found += usize::from(place);
+        let string =
+            token.kind == Kind::Literal && !text[token.start].is_ascii_digit() && text[token.start] != b'.';
+        if string && (!place || !is_terminated(&text[token.start..token.end])) {
+            return false;
+        }
+    }
+    found == places.iter().filter(|p| **p < text.len()).count()
+}
+
+fn is_terminated(string: &[u8]) -> bool {
+    let quote = string.iter().position(|b| *b == b'\'');
+    quote.is_none_or(|open| open + 1 < string.len() && string.last() == Some(&b'\''))
+}
+
+/// Where the two readings of backslashes begin to differ, if they do: the start of a token.
+fn same_tokens(text: &[u8]) -> Option<usize> {
+    let mut other = Lexer::new(text, false);
+    Lexer::new(text, true).find(|a| other.next().is_none_or(|b| b.end != a.end)).map(|a| a.start)
+}
+
+/// `text` with every literal token replaced by `$n`, n counting on from the highest parameter in it. What a backslash
+/// means is not known here; where the two readings part, the text ends, with a last parameter.
+pub fn literals(text: &[u8]) -> Option<Vec<u8>> {
+    let sure = same_tokens(text).unwrap_or(text.len());
+    let highest = Lexer::new(&text[..sure], true)
         .filter(|t| t.kind == Kind::Param)
         .map(|t| param_number(&text[t.start..t.end]))
         .max()
         .unwrap_or(0);
     let mut out = Writer::new(text, highest)?;
-    for token in Lexer::new(text, plain_backslash) {
+    for token in Lexer::new(&text[..sure], true) {
         if token.kind == Kind::Literal {
             out.replace(token.start, token.end)?;
         }
+    }
+    if sure < text.len() {
+        out.replace(sure, text.len())?;
     }
     out.finish()
 }
@@ -186,9 +230,9 @@ impl<'a> Lexer<'a> {
             b'/' if next == b'*' => (Kind::Blank, self.block_comment(i)),
             b'\'' => (Kind::Literal, self.string(i, !self.plain_backslash)),
             b'e' | b'E' if next == b'\'' => (Kind::Literal, self.string(i + 1, true)),
-            b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if next == b'\'' => {
-                (Kind::Literal, self.string(i + 1, !self.plain_backslash && matches!(b, b'n' | b'N')))
-            }
+            b'b' | b'B' | b'x' | b'X' if next == b'\'' => (Kind::Literal, self.string(i + 1, false)),
+            // for the server, N'...' is the key word NCHAR and a string
+            b'n' | b'N' if next == b'\'' => (Kind::Other, i + 1),
             b'u' | b'U' if next == b'&' && self.at(i + 2) == b'\'' => {
                 (Kind::Literal, self.string(i + 2, false))
             }
@@ -369,12 +413,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn lit(s: &str) -> String {
-        String::from_utf8(literals(s.as_bytes(), true).unwrap()).unwrap()
+        String::from_utf8(literals(s.as_bytes()).unwrap()).unwrap()
     }
 
     fn at(s: &str, locations: &[usize], highest: u32) -> String {
-        String::from_utf8(at_locations(s.as_bytes(), locations.iter().copied(), highest, true).unwrap())
-            .unwrap()
+        String::from_utf8(at_locations(s.as_bytes(), locations, highest, true).unwrap()).unwrap()
     }
 
     #[test]
@@ -386,8 +429,8 @@ mod tests {
         assert_eq!(at("SELECT 'a'\n  'b' , 3", &[7, 19], 0), "SELECT $1 , $2");
         assert_eq!(at("SELECT $$x$y$$, $q$ ' $$ $q$", &[7, 16], 0), "SELECT $1, $2");
         assert_eq!(
-            at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 35], 0),
-            "SELECT $1, $2, $3, $4, $5"
+            at("SELECT E'\\'', B'01', X'1F', U&'d', N'x'", &[7, 14, 21, 28, 36], 0),
+            "SELECT $1, $2, $3, $4, N$5"
         );
     }
 
@@ -402,10 +445,25 @@ mod tests {
     }
 
     #[test]
-    fn backslash_escapes_follow_standard_conforming_strings() {
-        let text = br"SELECT 'a\' , 1 --'";
-        assert_eq!(literals(text, true).unwrap(), b"SELECT $1 , $2 --'");
-        assert_eq!(literals(text, false).unwrap(), b"SELECT $1");
+    fn backslashes_are_read_as_the_places_tell_whatever_the_setting_is_now() {
+        let read = |text: &[u8], places: &[usize], now| {
+            String::from_utf8(at_locations(text, places, 0, now).unwrap()).unwrap()
+        };
+        for now in [true, false] {
+            assert_eq!(read(br"SELECT 'a\', 1, 'b'", &[7, 13, 16], now), "SELECT $1, $2, $3");
+            assert_eq!(read(br"SELECT 'C:\', 'b'", &[7, 14], now), "SELECT $1, $2");
+            assert_eq!(read(br"SELECT 'a\'secret', 'b'", &[7, 20], now), "SELECT $1, $2");
+            assert_eq!(read(br"SELECT 'a\'secret\'b'", &[7], now), "SELECT $1");
+            assert_eq!(read(br"SELECT E'\'', 'b'", &[7, 14], now), "SELECT $1, $2");
+        }
+    }
+
+    #[test]
+    fn where_no_reading_fits_the_places_or_there_are_none_the_rest_goes() {
+        assert_eq!(lit(r"SELECT 1, 'a\', 'b'"), "SELECT $1, $2");
+        assert_eq!(lit(r"SELECT 'a\b', 'c'"), "SELECT $1, $2");
+        let text = br"SELECT 'a\', 'secret' -- '";
+        assert_eq!(at_locations(text, &[9], 0, true).unwrap(), b"SELECT $1");
     }
 
     #[test]
@@ -455,7 +513,7 @@ mod tests {
                 pos = t.end;
             }
             prop_assert_eq!(pos, text.len());
-            literals(&text, scs).unwrap();
+            literals(&text).unwrap();
         }
 
         #[test]
@@ -468,7 +526,7 @@ mod tests {
         #[test]
         fn places_never_break_the_text(text in "[ -~]{0,60}", mut places in prop::collection::vec(0usize..70, 0..8)) {
             places.sort_unstable();
-            at_locations(text.as_bytes(), places.into_iter(), 0, true).unwrap();
+            at_locations(text.as_bytes(), &places, 0, true).unwrap();
         }
     }
 }

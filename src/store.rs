@@ -151,7 +151,7 @@ fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
     carried.flatten().unwrap_or_else(|| {
         // No longer carried: every literal goes, the ones that analysis would have left in place too. Without memory
         // for that there is no text, but never one with literals.
-        let text = normalize::literals(statement.text().0, server::standard_conforming_strings());
+        let text = normalize::literals(statement.text().0);
         f(text.as_deref().unwrap_or_default())
     })
 }
@@ -159,25 +159,27 @@ fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
 /// Makes sure that the text of a statement that was just analysed will be at hand when it is executed. `key` is what
 /// it would be counted under.
 ///
+/// With `copied`, a text without constants is kept as well: the source as the executor has it holds more than it.
+///
 /// After a reset all texts are taken anew: statements with the same identifier may differ in names and spaces, and the
 /// one that comes first after a reset is the one whose text is shown, as with pg_stat_statements.
 #[inline]
-pub fn carry(analysed: &Analysed, key: impl Fn() -> Key) {
+pub fn carry(analysed: &Analysed, copied: bool, key: impl Fn() -> Key) {
     let Some(table) = table() else { return };
     let era = table.resets();
     let known = CARRIED.with(|c| c.touch(analysed.statement.queryid, era));
     if known == Some(false) {
-        carry_new(analysed, &key(), era);
+        carry_new(analysed, copied, &key(), era);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
+fn carry_new(analysed: &Analysed, copied: bool, key: &Key, era: u32) {
     let queryid = analysed.statement.queryid;
     // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        if !analysed.has_constants() {
+        if !analysed.has_constants() && !copied {
             CARRIED.with(|c| c.put_as_written(queryid, era));
             return;
         }
@@ -185,10 +187,10 @@ fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
             return;
         }
         let (text, start) = analysed.statement.text();
-        let Some(places) = analysed.constants() else { return };
+        let Some(places) = analysed.constants(start) else { return };
         let normalised = normalize::at_locations(
             text,
-            places.into_iter().filter_map(|p| p.checked_sub(start)),
+            &places,
             analysed.highest_param,
             server::standard_conforming_strings(),
         );

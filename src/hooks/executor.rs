@@ -67,7 +67,10 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn started(execution: Execution, level: i32) -> bool {
         nesting::leave(level);
-        nesting::weight() > 0.0 && execution.queryid() != 0 && guc::tracks(level)
+        // without an identifier it is not counted, but what is nested in its runs still has its weight
+        nesting::weight() > 0.0
+            && guc::tracks(level)
+            && (execution.queryid() != 0 || level == 0 && guc::tracks(1))
     }
 
     #[inline(always)]
@@ -127,7 +130,9 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn ending(execution: Execution, record: Option<&mut Record>) {
-        if let Some(record) = record {
+        if let Some(record) = record
+            && record.key.queryid != 0
+        {
             record.store(execution);
         }
         if variance::is_open() && nesting::level() == 0 {

@@ -1,6 +1,6 @@
 //! After a statement's analysis.
 
-use super::key;
+use super::{key, utility};
 use crate::pg::parse::{self, Analysed, ParseHooks};
 use crate::pg::server;
 use crate::{guc, nesting, store};
@@ -10,10 +10,12 @@ struct Parse;
 impl ParseHooks for Parse {
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
-    fn analysed(analysed: Analysed) {
+    fn analysed(mut analysed: Analysed) {
+        let (statement, in_utility) = utility::placed(analysed.statement);
+        analysed.statement = statement;
         let level = nesting::level();
         if (level == 0 || guc::tracks(level)) && !server::is_parallel_worker() {
-            store::carry(&analysed, || key(analysed.statement.queryid, level));
+            store::carry(&analysed, in_utility, || key(analysed.statement.queryid, level));
         }
     }
 }

@@ -6,12 +6,30 @@
 use super::{Beginning, draw_at, key};
 use crate::counters::{Event, Kind};
 use crate::key::Key;
+use crate::pg::local::Local;
 use crate::pg::server;
+use crate::pg::statement::Statement;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
 use crate::{guc, nesting, variance};
 
 struct Hooks;
+
+/// The utility statement that is being executed, and the message in which: what EXPLAIN explains is analysed without
+/// its place in the source, where other statements may stand.
+static EXECUTING: Local<Option<(Statement, i64)>> = Local::new(None);
+
+/// The statement with its place, as far as that is known.
+pub fn placed(statement: Statement) -> (Statement, bool) {
+    if statement.has_no_place()
+        && let Some((around, message)) = EXECUTING.get()
+        && message == server::statement_start()
+        && let Some(placed) = statement.within(&around)
+    {
+        return (placed, true);
+    }
+    (statement, false)
+}
 
 #[derive(Clone, Copy)]
 pub struct Recorded {
@@ -26,6 +44,7 @@ pub struct Span {
     level: i32,
     nests: bool,
     recorded: Option<Recorded>,
+    around: Option<(Statement, i64)>,
 }
 
 impl UtilityHooks for Hooks {
@@ -39,6 +58,8 @@ impl UtilityHooks for Hooks {
             draw_at(level, || None);
         }
         let weight = nesting::weight();
+        let around = EXECUTING.get();
+        EXECUTING.set(Some((utility.statement, server::statement_start())));
         let nests = counts && !utility.transaction;
         if nests {
             nesting::enter(level);
@@ -51,11 +72,12 @@ impl UtilityHooks for Hooks {
             at: server::statement_start(),
             beginning: Beginning::now(),
         });
-        Span { level, nests, recorded }
+        Span { level, nests, recorded, around }
     }
 
     #[inline]
     fn ended(utility: Utility, span: Span, rows: u64) {
+        EXECUTING.set(span.around);
         if span.nests {
             nesting::leave(span.level);
         }

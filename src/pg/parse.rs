@@ -17,11 +17,12 @@ impl Analysed<'_> {
         !self.constants.is_empty()
     }
 
-    /// Byte offsets of the constants in the source, sorted. `None` when memory is short.
-    pub fn constants(&self) -> Option<Vec<usize>> {
+    /// Byte offsets of the constants from `start` in the source on, sorted. `None` when memory is short.
+    pub fn constants(&self, start: usize) -> Option<Vec<usize>> {
         let mut places = Vec::new();
         places.try_reserve_exact(self.constants.len()).ok()?;
-        places.extend(self.constants.iter().filter_map(|c| usize::try_from(c.location).ok()));
+        let offset = |c: &pg_sys::LocationLen| usize::try_from(c.location).ok()?.checked_sub(start);
+        places.extend(self.constants.iter().filter_map(offset));
         places.sort_unstable();
         Some(places)
     }

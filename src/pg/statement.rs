@@ -20,6 +20,17 @@ impl Statement {
         Statement { queryid, source, location, len }
     }
 
+    /// Whether nothing says where in the source it stands.
+    pub fn has_no_place(&self) -> bool {
+        self.location <= 0 && self.len <= 0
+    }
+
+    /// The statement at the place of `around`, in whose source it stands.
+    pub fn within(&self, around: &Statement) -> Option<Statement> {
+        let here = self.source == around.source;
+        here.then_some(Statement { queryid: self.queryid, ..*around })
+    }
+
     pub fn has_source(&self) -> bool {
         !self.source.is_null()
     }

@@ -1,0 +1,270 @@
+//! Statistics over restarts and crashes, and what becomes of a file that is not as it should be.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::cluster::{Cluster, SUPERUSER, Shutdown};
+use crate::servers::{connect, distinct, number, observe, rows, start_with_pgss_rs, value};
+
+fn file(cluster: &Cluster) -> PathBuf {
+    cluster.data_dir().join("pg_stat/pgss_rs.stat")
+}
+
+/// All that is counted of the statements of `fill`.
+fn counted(cluster: &Cluster) -> Vec<Vec<Option<String>>> {
+    let sql = "SELECT userid, dbid, toplevel, queryid, query, plans, total_plan_time, calls, total_exec_time,
+                 min_exec_time, max_exec_time, mean_exec_time, stddev_exec_time, rows, shared_blks_hit, wal_bytes,
+                 stats_since, minmax_stats_since, sampled_calls, calls_stderr, total_exec_time_stderr, first_exec,
+                 last_exec, query_truncated
+               FROM pgss_rs_stats WHERE query LIKE '%kept%' AND query NOT LIKE '%pgss%' ORDER BY query";
+    rows(&mut connect(cluster, SUPERUSER), sql)
+}
+
+fn fill(cluster: &Cluster) {
+    let mut session = connect(cluster, SUPERUSER);
+    session.batch_execute("CREATE TABLE kept (a int)").unwrap();
+    for n in 0..5 {
+        session.batch_execute(&format!("INSERT INTO kept VALUES ({n})")).unwrap();
+        session.batch_execute(&format!("SELECT 'größe', a FROM kept WHERE a <> {n}")).unwrap();
+    }
+    session.batch_execute("SET pgss_rs.sample_rate = 0.5").unwrap();
+    for _ in 0..50 {
+        session.batch_execute("SELECT count(*) FROM kept").unwrap();
+    }
+}
+
+type Rows = Vec<Vec<Option<String>>>;
+
+/// Every column of every entry, and what is kept of the table as a whole.
+fn everything(cluster: &Cluster) -> (Rows, Rows) {
+    let mut observer = observe(cluster);
+    let entries = rows(&mut observer, "SELECT s::text FROM pgss_rs_stats s ORDER BY 1");
+    let totals =
+        "SELECT dealloc, stats_reset, entries, evicted_calls, evicted_total_exec_time FROM pgss_rs_info";
+    (entries, rows(&mut observer, totals))
+}
+
+fn sum_of_calls(cluster: &Cluster) -> f64 {
+    let mut observer = observe(cluster);
+    let sum = "SELECT coalesce(sum(calls), 0) + (SELECT evicted_calls FROM pgss_rs_info) FROM pgss_rs_stats";
+    number(&mut observer, sum)
+}
+
+fn log_lines(cluster: &Cluster) -> usize {
+    cluster.log().lines().filter(|l| l.contains("pgss_rs:")).count()
+}
+
+#[test]
+fn a_clean_restart_keeps_everything() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.track_planning", "on")]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    assert!(before.len() >= 3, "{before:#?}");
+    let reset = value(&mut connect(&cluster, SUPERUSER), "SELECT stats_reset FROM pgss_rs_info");
+    for how in [Shutdown::Fast, Shutdown::Smart] {
+        cluster.restart(how).unwrap();
+        assert_eq!(counted(&cluster), before, "{how:?}");
+    }
+    assert_eq!(value(&mut connect(&cluster, SUPERUSER), "SELECT stats_reset FROM pgss_rs_info"), reset);
+    // and they are counted on
+    connect(&cluster, SUPERUSER).batch_execute("INSERT INTO kept VALUES (9)").unwrap();
+    let calls = "SELECT calls FROM pgss_rs_stats WHERE query = 'INSERT INTO kept VALUES ($1)'";
+    assert_eq!(number(&mut connect(&cluster, SUPERUSER), calls), 6.0);
+    assert_eq!(log_lines(&cluster), 0);
+}
+
+#[test]
+fn what_was_evicted_is_kept_too() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.max", "100")]);
+    let many: String = (0..500).map(|n| distinct(n) + ";").collect();
+    connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
+    let totals = "SELECT dealloc, evicted_calls, evicted_total_exec_time FROM pgss_rs_info";
+    let before = rows(&mut connect(&cluster, SUPERUSER), totals);
+    cluster.stop(Shutdown::Fast).unwrap();
+    cluster.start().unwrap();
+    let evicted =
+        |rows: &[Vec<Option<String>>], n: usize| rows[0][n].clone().unwrap().parse::<f64>().unwrap();
+    let after = rows(&mut connect(&cluster, SUPERUSER), totals);
+    assert!(evicted(&before, 0) >= 400.0);
+    for n in 0..3 {
+        assert!(evicted(&after, n) >= evicted(&before, n), "{before:?} {after:?}");
+    }
+}
+
+#[test]
+fn a_crash_goes_back_to_the_last_snapshot() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save_interval", "1s")]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    let saved = |needle: &str| fs::read_to_string(file(&cluster)).is_ok_and(|s| s.contains(needle));
+    while !saved("SELECT count(*) FROM kept") {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let pid: i32 = value(&mut connect(&cluster, SUPERUSER), "SELECT pg_backend_pid()").parse().unwrap();
+    let mut victim = connect(&cluster, SUPERUSER);
+    let pid = value(&mut victim, "SELECT pg_backend_pid()").parse().unwrap_or(pid);
+    cluster.crash(pid).unwrap();
+    assert_eq!(counted(&cluster), before);
+    cluster.restart(Shutdown::Immediate).unwrap();
+    assert_eq!(counted(&cluster), before);
+}
+
+#[test]
+fn with_save_off_nothing_is_written_or_read() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save", "off"), ("pgss_rs.save_interval", "1s")]);
+    fill(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert!(counted(&cluster).is_empty() && !file(&cluster).exists());
+}
+
+#[test]
+fn a_reset_is_not_undone_by_a_crash() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert!(file(&cluster).exists());
+    connect(&cluster, SUPERUSER).batch_execute("SELECT pgss_rs_reset()").unwrap();
+    assert!(!file(&cluster).exists());
+    cluster.restart(Shutdown::Immediate).unwrap();
+    assert!(counted(&cluster).is_empty());
+}
+
+#[test]
+fn a_file_that_is_not_as_it_should_be_costs_one_log_line_and_no_start() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    cluster.stop(Shutdown::Fast).unwrap();
+    let good = fs::read(file(&cluster)).unwrap();
+    let mut bad_byte = good.clone();
+    let last_line = good[..good.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
+    bad_byte[last_line + 30] ^= 4;
+    let other_major =
+        String::from_utf8(good.clone()).unwrap().replacen("\"server_major\":15", "\"server_major\":14", 1);
+    // (bytes, whether most entries are still to be had)
+    let cases: [(&[u8], bool); 6] = [
+        (&good[..good.len() - 10], true),
+        (&bad_byte, true),
+        (&good[..good.len() / 2], false),
+        (b"", false),
+        (&[0xff; 5000], false),
+        (other_major.as_bytes(), false),
+    ];
+    for (n, (bytes, most)) in cases.into_iter().enumerate() {
+        fs::write(file(&cluster), bytes).unwrap();
+        let lines = log_lines(&cluster);
+        cluster.start().unwrap();
+        assert_eq!(log_lines(&cluster), lines + 1, "case {n}: {}", cluster.log());
+        let after = counted(&cluster);
+        assert!(after.iter().all(|row| before.contains(row)), "case {n}: {after:#?}");
+        assert!(!most || after.len() + 1 >= before.len(), "case {n}: {after:#?}");
+        cluster.stop(Shutdown::Immediate).unwrap();
+    }
+    fs::write(file(&cluster), &good).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(counted(&cluster), before);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_costs_one_log_line_and_no_stop() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let directory = cluster.data_dir().join("pg_stat");
+    // root may write everywhere, the server may not: it runs as another user
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o500)).unwrap();
+    cluster.stop(Shutdown::Fast).unwrap();
+    assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
+    assert!(!file(&cluster).exists());
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    cluster.start().unwrap();
+    assert!(counted(&cluster).is_empty());
+}
+
+#[test]
+fn a_clean_restart_keeps_every_value() {
+    let settings = [("pgss_rs.max", "100"), ("pgss_rs.track", "all"), ("pgss_rs.track_planning", "on")];
+    let mut cluster = start_with_pgss_rs(&settings);
+    let mut session = connect(&cluster, SUPERUSER);
+    session.batch_execute(&(0..300).map(|n| distinct(n) + ";").collect::<String>()).unwrap();
+    session.batch_execute("CREATE TABLE t AS SELECT generate_series(1, 1000) a").unwrap();
+    session.batch_execute("DO 'BEGIN PERFORM count(*) FROM t; END'").unwrap();
+    let latin = "ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    session.batch_execute(&format!("CREATE DATABASE latin {latin}")).unwrap();
+    connect(&cluster, "latin").batch_execute("SELECT 1 AS \"größe\", 'ß', 2.5").unwrap();
+    session.batch_execute("SET pgss_rs.sample_rate = 0.5").unwrap();
+    session.batch_execute(&"SELECT 1, 'sampled', now();".repeat(100)).unwrap();
+    drop(session);
+    for how in [Shutdown::Fast, Shutdown::Smart] {
+        let before = everything(&cluster);
+        assert_eq!(before.0.len(), 100);
+        cluster.restart(how).unwrap();
+        assert_eq!(everything(&cluster), before, "{how:?}");
+    }
+    // the same entry goes on
+    let mut session = connect(&cluster, SUPERUSER);
+    let sampled = "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, now()'";
+    let calls = number(&mut session, sampled);
+    session.batch_execute("SELECT 1, 'again', now()").unwrap();
+    assert_eq!(number(&mut session, sampled), calls + 1.0);
+    let latin = "SELECT count(*) FROM pgss_rs_stats WHERE query = 'SELECT $1 AS \"größe\", $2, $3'";
+    assert_eq!(number(&mut session, latin), 1.0);
+}
+
+#[test]
+fn the_file_is_the_servers_alone() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    cluster.stop(Shutdown::Fast).unwrap();
+    let mode = fs::metadata(file(&cluster)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+}
+
+#[test]
+fn a_damaged_entry_costs_itself_alone() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    let many: String = (0..50).map(|n| distinct(n) + ";").collect();
+    connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
+    cluster.stop(Shutdown::Fast).unwrap();
+    let whole = fs::read(file(&cluster)).unwrap();
+    let lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
+    let flipped = {
+        let mut bytes = whole.clone();
+        let at = lines[..20].iter().map(|l| l.len()).sum::<usize>() + 40;
+        bytes[at] ^= 1;
+        bytes
+    };
+    let cut = whole[..whole.len() - 10].to_vec();
+    let missing = lines.iter().enumerate().filter(|(n, _)| *n != 7).flat_map(|(_, l)| l.to_vec()).collect();
+    for (name, damaged) in [("flipped", flipped), ("cut", cut), ("missing", missing)] {
+        fs::write(file(&cluster), &damaged).unwrap();
+        let seen = cluster.log().len();
+        cluster.start().unwrap();
+        assert_eq!(everything(&cluster).0.len(), lines.len() - 2, "{name}");
+        let said = format!("pgss_rs: 1 of {} statements in file", lines.len() - 1);
+        assert!(cluster.log()[seen..].contains(&said), "{name}: {}", &cluster.log()[seen..]);
+        cluster.stop(Shutdown::Immediate).unwrap();
+    }
+    // an entry written twice is there once
+    let twice = [&whole[..], lines[5]].concat();
+    fs::write(file(&cluster), &twice).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(everything(&cluster).0.len(), lines.len() - 1);
+    assert_eq!(sum_of_calls(&cluster), lines.len() as f64 - 1.0);
+}
+
+#[test]
+fn a_smaller_table_takes_what_fits_and_loses_no_call() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.max", "1000")]);
+    connect(&cluster, SUPERUSER)
+        .batch_execute(&(0..500).map(|n| distinct(n) + ";").collect::<String>())
+        .unwrap();
+    let before = sum_of_calls(&cluster);
+    cluster.set("pgss_rs.max", "100").unwrap();
+    cluster.set("pgss_rs.text_memory", "64kB").unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(number(&mut observe(&cluster), "SELECT entries FROM pgss_rs_info"), 100.0);
+    let after = sum_of_calls(&cluster);
+    assert_eq!(after, before);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(sum_of_calls(&cluster), after);
+}
