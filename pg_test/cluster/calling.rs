@@ -1,6 +1,6 @@
 //! The SQL functions, called in every way that SQL allows.
 
-use crate::servers::{ALONE, error_of, number, rows, value};
+use crate::servers::{ALONE, BESIDE, error_of, number, rows, sqlstate_of, value};
 
 #[test]
 fn the_functions_work_wherever_a_set_is_allowed() {
@@ -112,4 +112,49 @@ fn the_columns_begin_with_those_of_contrib() {
     {
         assert!(info.contains(column), "{info}");
     }
+}
+
+#[test]
+fn the_compatible_objects_are_declared_and_answer_as_contribs() {
+    let db = BESIDE.database();
+    let role = format!("compat_{}", db.name);
+    db.prepare(&format!(
+        "CREATE EXTENSION pgss_rs; CREATE EXTENSION pg_stat_statements; CREATE ROLE {role} LOGIN"
+    ));
+    let mut session = db.session();
+    session
+        .batch_execute("SELECT 1; SELECT 1, 2; CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2)")
+        .unwrap();
+    let mut session = db.session_with(&["pgss_rs.track=none", "pg_stat_statements.track=none"]);
+    let mut same = |sql: &dyn Fn(&str) -> String| {
+        let (ours, contribs) = (rows(&mut session, &sql("pgss_compat")), rows(&mut session, &sql("public")));
+        assert!(!contribs.is_empty());
+        assert_eq!(ours, contribs, "{}", sql("pgss_compat"));
+    };
+    same(&|schema| {
+        format!(
+            "SELECT c.relname, attname, attnum, format_type(atttypid, atttypmod) FROM pg_attribute a
+             JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'v'
+             AND relname LIKE 'pg_stat_statements%' AND attnum > 0 ORDER BY relname, attnum"
+        )
+    });
+    same(&|schema| {
+        format!(
+            "SELECT proname, pg_get_function_arguments(oid), pg_get_function_result(oid), proisstrict, provolatile,
+                    proparallel FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
+             AND proname LIKE 'pg_stat_statements%' ORDER BY proname"
+        )
+    });
+    let columns = "userid, toplevel, queryid, query, plans, calls, rows, wal_records, jit_functions";
+    same(&|schema| {
+        format!("SELECT {columns} FROM {schema}.pg_stat_statements WHERE dbid = {} ORDER BY query", db.oid)
+    });
+    let mut plain = db.session_as(&role);
+    assert_eq!(sqlstate_of(&mut plain, "SELECT pgss_compat.pg_stat_statements_reset()"), "42501");
+    let hidden = "SELECT count(*) FROM pgss_compat.pg_stat_statements
+                  WHERE userid = 10 AND query <> '<insufficient privilege>'";
+    assert_eq!(number(&mut plain, hidden), 0.0);
+    let reset = format!("SELECT pgss_compat.pg_stat_statements_reset(0, {}, 0)", db.oid);
+    assert_eq!(value(&mut session, &reset), "");
+    assert_eq!(db.entries(), []);
 }

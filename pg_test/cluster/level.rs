@@ -451,3 +451,15 @@ fn levels_are_those_that_contrib_sees_when_its_hooks_come_first() {
 fn levels_are_those_that_contrib_sees_without_utility_statements() {
     compare_levels(&BESIDE, &["pgss_rs.track_utility=off", "pg_stat_statements.track_utility=off"]);
 }
+
+#[test]
+fn what_a_statement_without_an_identifier_calls_is_recorded_as_contrib_does() {
+    let db = BESIDE.database();
+    db.prepare(FUNCTIONS);
+    let mut session = db.session_with(&["pgss_rs.track=all", "pg_stat_statements.track=all"]);
+    session.batch_execute("SET compute_query_id = off; PREPARE p AS SELECT outer_f(1)").unwrap();
+    session.batch_execute("SET compute_query_id = on; EXECUTE p; EXECUTE p").unwrap();
+    let (ours, contribs) = (db.entries(), db.entries_in("pg_stat_statements"));
+    assert_eq!(differences(&ours, &contribs), []);
+    assert_eq!(db.calls(NESTED), (0, 2));
+}

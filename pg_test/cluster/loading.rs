@@ -25,7 +25,7 @@ fn assert_not_loaded(session: &mut Client) {
         assert!(e.hint().is_some_and(|h| h.contains("shared_preload_libraries")), "{:?}", e.hint());
     }
     // the session goes on as if nothing had been
-    for setting in ["sample_rate", "track", "track_utility", "track_planning", "max", "text_memory"] {
+    for setting in ["sample_rate", "track", "track_utility", "track_planning", "max", "text_memory", "save"] {
         assert_eq!(sqlstate_of(session, &format!("SHOW pgss_rs.{setting}")), "42704");
     }
     assert_eq!(number(session, "SELECT count(*) FROM pg_settings WHERE name LIKE 'pgss_rs.%'"), 0.0);
@@ -243,4 +243,14 @@ fn every_database_sees_the_same_statistics() {
     one.session().batch_execute("SELECT 1, 2").unwrap();
     two.session().batch_execute("SELECT 1, 2; SELECT 3, 4").unwrap();
     assert_eq!((count(&ALONE, &one), count(&ALONE, &two)), ("1".to_owned(), "2".to_owned()));
+}
+
+#[test]
+fn a_server_without_room_for_the_saver_starts_and_records() {
+    let mut cluster = start_with_pgss_rs(&[("max_worker_processes", "0")]);
+    connect(&cluster, SUPERUSER).batch_execute("SELECT 1, 2, 3").unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    let mut session = connect(&cluster, SUPERUSER);
+    let calls = "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, $3'";
+    assert_eq!(number(&mut session, calls), 1.0);
 }

@@ -16,7 +16,6 @@ mod servers;
 
 mod calling;
 mod concurrency;
-mod cost_of_plans;
 mod errors;
 mod level;
 mod loading;
@@ -29,3 +28,4 @@ mod sampling;
 mod settings;
 mod table;
 mod text;
+mod usage;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
-use crate::servers::{connect, number, rows, start_with_pgss_rs, value};
+use crate::servers::{connect, distinct, number, observe, rows, start_with_pgss_rs, value};
 
 fn file(cluster: &Cluster) -> PathBuf {
     cluster.data_dir().join("pg_stat/pgss_rs.stat")
@@ -34,6 +34,23 @@ fn fill(cluster: &Cluster) {
     }
 }
 
+type Rows = Vec<Vec<Option<String>>>;
+
+/// Every column of every entry, and what is kept of the table as a whole.
+fn everything(cluster: &Cluster) -> (Rows, Rows) {
+    let mut observer = observe(cluster);
+    let entries = rows(&mut observer, "SELECT s::text FROM pgss_rs_stats s ORDER BY 1");
+    let totals =
+        "SELECT dealloc, stats_reset, entries, evicted_calls, evicted_total_exec_time FROM pgss_rs_info";
+    (entries, rows(&mut observer, totals))
+}
+
+fn sum_of_calls(cluster: &Cluster) -> f64 {
+    let mut observer = observe(cluster);
+    let sum = "SELECT coalesce(sum(calls), 0) + (SELECT evicted_calls FROM pgss_rs_info) FROM pgss_rs_stats";
+    number(&mut observer, sum)
+}
+
 fn log_lines(cluster: &Cluster) -> usize {
     cluster.log().lines().filter(|l| l.contains("pgss_rs:")).count()
 }
@@ -60,7 +77,7 @@ fn a_clean_restart_keeps_everything() {
 #[test]
 fn what_was_evicted_is_kept_too() {
     let mut cluster = start_with_pgss_rs(&[("pgss_rs.max", "100")]);
-    let many: String = (0..500).map(|n| crate::servers::distinct(n) + ";").collect();
+    let many: String = (0..500).map(|n| distinct(n) + ";").collect();
     connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
     let totals = "SELECT dealloc, evicted_calls, evicted_total_exec_time FROM pgss_rs_info";
     let before = rows(&mut connect(&cluster, SUPERUSER), totals);
@@ -162,4 +179,92 @@ fn a_directory_that_cannot_be_written_costs_one_log_line_and_no_stop() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
     cluster.start().unwrap();
     assert!(counted(&cluster).is_empty());
+}
+
+#[test]
+fn a_clean_restart_keeps_every_value() {
+    let settings = [("pgss_rs.max", "100"), ("pgss_rs.track", "all"), ("pgss_rs.track_planning", "on")];
+    let mut cluster = start_with_pgss_rs(&settings);
+    let mut session = connect(&cluster, SUPERUSER);
+    session.batch_execute(&(0..300).map(|n| distinct(n) + ";").collect::<String>()).unwrap();
+    session.batch_execute("CREATE TABLE t AS SELECT generate_series(1, 1000) a").unwrap();
+    session.batch_execute("DO 'BEGIN PERFORM count(*) FROM t; END'").unwrap();
+    let latin = "ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    session.batch_execute(&format!("CREATE DATABASE latin {latin}")).unwrap();
+    connect(&cluster, "latin").batch_execute("SELECT 1 AS \"größe\", 'ß', 2.5").unwrap();
+    session.batch_execute("SET pgss_rs.sample_rate = 0.5").unwrap();
+    session.batch_execute(&"SELECT 1, 'sampled', now();".repeat(100)).unwrap();
+    drop(session);
+    for how in [Shutdown::Fast, Shutdown::Smart] {
+        let before = everything(&cluster);
+        assert_eq!(before.0.len(), 100);
+        cluster.restart(how).unwrap();
+        assert_eq!(everything(&cluster), before, "{how:?}");
+    }
+    // the same entry goes on
+    let mut session = connect(&cluster, SUPERUSER);
+    let sampled = "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, now()'";
+    let calls = number(&mut session, sampled);
+    session.batch_execute("SELECT 1, 'again', now()").unwrap();
+    assert_eq!(number(&mut session, sampled), calls + 1.0);
+    let latin = "SELECT count(*) FROM pgss_rs_stats WHERE query = 'SELECT $1 AS \"größe\", $2, $3'";
+    assert_eq!(number(&mut session, latin), 1.0);
+}
+
+#[test]
+fn the_file_is_the_servers_alone() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    cluster.stop(Shutdown::Fast).unwrap();
+    let mode = fs::metadata(file(&cluster)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+}
+
+#[test]
+fn a_damaged_entry_costs_itself_alone() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    let many: String = (0..50).map(|n| distinct(n) + ";").collect();
+    connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
+    cluster.stop(Shutdown::Fast).unwrap();
+    let whole = fs::read(file(&cluster)).unwrap();
+    let lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
+    let flipped = {
+        let mut bytes = whole.clone();
+        let at = lines[..20].iter().map(|l| l.len()).sum::<usize>() + 40;
+        bytes[at] ^= 1;
+        bytes
+    };
+    let cut = whole[..whole.len() - 10].to_vec();
+    let missing = lines.iter().enumerate().filter(|(n, _)| *n != 7).flat_map(|(_, l)| l.to_vec()).collect();
+    for (name, damaged) in [("flipped", flipped), ("cut", cut), ("missing", missing)] {
+        fs::write(file(&cluster), &damaged).unwrap();
+        let seen = cluster.log().len();
+        cluster.start().unwrap();
+        assert_eq!(everything(&cluster).0.len(), lines.len() - 2, "{name}");
+        let said = format!("pgss_rs: 1 of {} statements in file", lines.len() - 1);
+        assert!(cluster.log()[seen..].contains(&said), "{name}: {}", &cluster.log()[seen..]);
+        cluster.stop(Shutdown::Immediate).unwrap();
+    }
+    // an entry written twice is there once
+    let twice = [&whole[..], lines[5]].concat();
+    fs::write(file(&cluster), &twice).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(everything(&cluster).0.len(), lines.len() - 1);
+    assert_eq!(sum_of_calls(&cluster), lines.len() as f64 - 1.0);
+}
+
+#[test]
+fn a_smaller_table_takes_what_fits_and_loses_no_call() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.max", "1000")]);
+    connect(&cluster, SUPERUSER)
+        .batch_execute(&(0..500).map(|n| distinct(n) + ";").collect::<String>())
+        .unwrap();
+    let before = sum_of_calls(&cluster);
+    cluster.set("pgss_rs.max", "100").unwrap();
+    cluster.set("pgss_rs.text_memory", "64kB").unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(number(&mut observe(&cluster), "SELECT entries FROM pgss_rs_info"), 100.0);
+    let after = sum_of_calls(&cluster);
+    assert_eq!(after, before);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(sum_of_calls(&cluster), after);
 }

@@ -192,3 +192,24 @@ fn counts_of_a_sample_that_were_evicted_are_kept_in_the_totals() {
     assert!((calls - f64::from(n)).abs() < SIGMAS * f64::from(n).sqrt(), "{calls}");
     assert_eq!(number(&mut session, "SELECT skipped FROM pgss_rs_info"), 0.0);
 }
+
+#[test]
+fn the_error_of_nested_statements_is_right_after_failed_top_level_statements() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE FUNCTION fails() RETURNS void LANGUAGE plpgsql AS
+         'BEGIN PERFORM 1, 2; RAISE EXCEPTION ''on purpose''; END';
+         CREATE FUNCTION works() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM 1, 2; END'",
+    );
+    let mut session = db.session_with(&["pgss_rs.sample_rate=0.5", "pgss_rs.track=all"]);
+    let n = 600;
+    for _ in 0..n {
+        session.batch_execute("SELECT fails()").unwrap_err();
+    }
+    session.batch_execute(&"SELECT works();".repeat(20)).unwrap();
+    let theory = f64::from(n + 20).sqrt();
+    let calls = db.number("sum(calls)", "NOT toplevel");
+    assert!((calls - f64::from(n + 20)).abs() < SIGMAS * theory, "{calls}");
+    let stderr = db.number("max(calls_stderr)", "NOT toplevel");
+    assert!((stderr / theory - 1.0).abs() < 0.25, "{stderr}, not {theory}");
+}

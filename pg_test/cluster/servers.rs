@@ -106,6 +106,11 @@ pub fn connect(cluster: &Cluster, database: &str) -> Client {
     config(cluster, database).connect(NoTls).unwrap()
 }
 
+/// A session of the superuser that is not recorded.
+pub fn observe(cluster: &Cluster) -> Client {
+    config(cluster, SUPERUSER).options("-c pgss_rs.track=none").connect(NoTls).unwrap()
+}
+
 /// Rows of the last query in `sql`, as text, in the simple protocol.
 pub fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
     let messages = client.simple_query(sql).unwrap_or_else(|e| panic!("{sql}: {}", describe(&e)));

@@ -5,6 +5,8 @@ use crate::servers::{ALONE, connect, error_of, number, rows, start_with_pgss_rs,
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.max", "5000", "postmaster"),
     ("pgss_rs.sample_rate", "1", "superuser"),
+    ("pgss_rs.save", "on", "sighup"),
+    ("pgss_rs.save_interval", "5min", "sighup"),
     ("pgss_rs.text_memory", "32MB", "postmaster"),
     ("pgss_rs.track", "top", "superuser"),
     ("pgss_rs.track_planning", "off", "superuser"),
@@ -21,6 +23,7 @@ fn each_setting_has_its_default_and_context() {
         let row = [*name, *default, *context].map(|s| Some(s.to_owned()));
         assert!(shown.iter().any(|shown| *shown == row), "{name} in {shown:?}");
     }
+    assert_eq!(shown.len(), SETTINGS.len(), "{shown:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use postgres::Client;
 
-use crate::servers::{ALONE, Database, connect, distinct, nullable, number, rows, start_with_pgss_rs, value};
+use crate::servers::{
+    ALONE, Database, connect, distinct, nullable, number, observe, rows, start_with_pgss_rs, value,
+};
 
 fn info(client: &mut Client, column: &str) -> f64 {
     number(client, &format!("SELECT {column} FROM pgss_rs_info"))
@@ -11,9 +13,8 @@ fn info(client: &mut Client, column: &str) -> f64 {
 #[test]
 fn a_full_table_keeps_counting_and_loses_no_call() {
     let cluster = start_with_pgss_rs(&[("pgss_rs.max", "100"), ("pgss_rs.track_utility", "off")]);
-    // of its own: what it reads is not to be recorded
-    let mut observer = connect(&cluster, "postgres");
-    observer.batch_execute("SET pgss_rs.track = 'none'; SELECT pgss_rs_reset()").unwrap();
+    let mut observer = observe(&cluster);
+    observer.batch_execute("SELECT pgss_rs_reset()").unwrap();
     let statements = |from: u32, to: u32| (from..to).map(|n| distinct(n) + ";").collect::<String>();
     std::thread::scope(|scope| {
         for session in 0..4u32 {
@@ -54,8 +55,7 @@ fn a_full_table_keeps_counting_and_loses_no_call() {
 #[test]
 fn a_reset_of_all_starts_the_whole_table_anew() {
     let cluster = start_with_pgss_rs(&[("pgss_rs.max", "100")]);
-    let mut observer = connect(&cluster, "postgres");
-    observer.batch_execute("SET pgss_rs.track = 'none'").unwrap();
+    let mut observer = observe(&cluster);
     let mut session = connect(&cluster, "postgres");
     let many: String = (0..500).map(|n| distinct(n) + ";").collect();
     session.batch_execute(&many).unwrap();

@@ -347,6 +347,31 @@ fn no_literal_of_another_statement_is_stored_with_what_explain_runs() {
 }
 
 #[test]
+fn a_utility_statement_that_failed_does_not_tell_the_place_of_a_later_statement() {
+    let db = ALONE.database();
+    db.prepare("CREATE TABLE t (a int)");
+    // the later source may well stand where the failed one stood in memory
+    let block = format!(
+        "DO $$ BEGIN FOR i IN 1..20 LOOP
+           BEGIN EXECUTE 'SELECT 1, 2, 3, 4; CREATE TABLE t (a int)'; EXCEPTION WHEN OTHERS THEN NULL; END;
+           EXECUTE 'SELECT ''{SECRET} one'', ''{SECRET}'', now()';
+           BEGIN EXECUTE 'SELECT 1, 2, 3, 4; EXPLAIN ANALYZE SELECT 1 / 0'; EXCEPTION WHEN OTHERS THEN NULL; END;
+           EXECUTE 'SELECT ''{SECRET}'', ''{SECRET} two'', 1, now()';
+         END LOOP; END $$"
+    );
+    let mut session = db.session_with(&["pgss_rs.track=all", "pgss_rs.track_utility=off"]);
+    session.batch_execute(&block).unwrap();
+    let on = db.session_with(&["pgss_rs.track=all"]).batch_execute(&block);
+    on.unwrap();
+    let of = format!("query LIKE '%{SECRET}%' AND query NOT LIKE 'DO %'");
+    assert_eq!(db.number("count(*)", &of), 0.0, "{:#?}", db.entries());
+    for text in ["SELECT $1, $2, now()", "SELECT $1, $2, $3, now()"] {
+        let (top, nested) = db.calls(text);
+        assert_eq!(top + nested, 40, "{:#?}", db.entries());
+    }
+}
+
+#[test]
 fn no_literal_is_stored_of_a_text_too_long_to_carry() {
     let db = ALONE.database();
     let long = "x".repeat(100_000);
