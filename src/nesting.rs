@@ -12,10 +12,13 @@
 //! Transaction statements neither have a level (nothing is nested in them) nor change it, as they are the only ones
 //! that can fail in a transaction that is aborted already, where no callback would tell.
 //!
-//! The module also holds the weight of the top-level statement that is running, which everything nested inherits.
+//! The module also holds what else is known of the surroundings: the weight of the top-level statement that is running,
+//! which everything nested inherits, and the utility statement that is being executed, which what EXPLAIN explains is
+//! analysed in.
 
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
+use crate::pg::statement::Statement;
 use crate::pg::xact::{self, TransactionHooks};
 
 static LEVEL: Local<i32> = Local::new(0);
@@ -23,7 +26,24 @@ static SUSPECT: Local<bool> = Local::new(false);
 /// The message in which the level became suspect.
 static ABORTED_IN: Local<i64> = Local::new(0);
 static WEIGHT: Local<f64> = Local::new(0.0);
-static SUBTRANSACTIONS: LocalRef<Vec<(u32, i32)>> = LocalRef::new(Vec::new());
+static EXECUTING: Local<Option<Executing>> = Local::new(None);
+/// Whether there may be one: all that is asked otherwise.
+static ANY_EXECUTING: Local<bool> = Local::new(false);
+static SUBTRANSACTIONS: LocalRef<Vec<Subtransaction>> = LocalRef::new(Vec::new());
+
+/// A utility statement and the message it is executed in.
+#[derive(Clone, Copy)]
+pub struct Executing {
+    statement: Statement,
+    message: i64,
+}
+
+/// What was so when a subtransaction began, and will be again when it is aborted.
+struct Subtransaction {
+    id: u32,
+    level: i32,
+    executing: Option<Executing>,
+}
 
 /// The level of what runs now.
 #[inline(always)]
@@ -81,6 +101,35 @@ pub fn set_weight(weight: f64) {
     WEIGHT.set(weight);
 }
 
+/// The utility statement is being executed from now on; what was before, for [`set_executing`] afterwards.
+pub fn execute(statement: Statement) -> Option<Executing> {
+    let before = EXECUTING.get();
+    set_executing(Some(Executing { statement, message: server::statement_start() }));
+    before
+}
+
+pub fn set_executing(executing: Option<Executing>) {
+    EXECUTING.set(executing);
+    ANY_EXECUTING.set(executing.is_some());
+}
+
+/// The statement at the place of the utility statement it is analysed in, if it has no place of its own.
+#[inline(always)]
+pub fn placed(statement: &Statement) -> Option<Statement> {
+    if ANY_EXECUTING.get() && statement.has_no_place() { placed_in_executing(statement) } else { None }
+}
+
+#[cold]
+#[inline(never)]
+fn placed_in_executing(statement: &Statement) -> Option<Statement> {
+    let around = EXECUTING.get()?;
+    if around.message == server::statement_start() {
+        return statement.within(&around.statement);
+    }
+    set_executing(None); // left over from one that failed
+    None
+}
+
 struct Hooks;
 
 impl TransactionHooks for Hooks {
@@ -92,10 +141,10 @@ impl TransactionHooks for Hooks {
     }
 
     fn subtransaction_begun(id: u32) {
-        let level = level();
+        let (level, executing) = (level(), EXECUTING.get());
         SUBTRANSACTIONS.with(|s| {
             if s.try_reserve(1).is_ok() {
-                s.push((id, level));
+                s.push(Subtransaction { id, level, executing });
             }
         });
     }
@@ -105,19 +154,20 @@ impl TransactionHooks for Hooks {
     }
 
     fn subtransaction_aborted(id: u32) {
-        if let Some(level) = forget(id) {
-            LEVEL.set(level);
+        let begun = forget(id);
+        set_executing(begun.as_ref().and_then(|s| s.executing));
+        if let Some(begun) = begun {
+            LEVEL.set(begun.level);
         }
     }
 }
 
-/// Takes the subtransaction and all within it off the list; the level at its begin.
-fn forget(id: u32) -> Option<i32> {
+/// Takes the subtransaction and all within it off the list.
+fn forget(id: u32) -> Option<Subtransaction> {
     SUBTRANSACTIONS.with(|s| {
-        let at = s.iter().rposition(|(known, _)| *known == id)?;
-        let level = s[at].1;
-        s.truncate(at);
-        Some(level)
+        let at = s.iter().rposition(|known| known.id == id)?;
+        s.truncate(at + 1);
+        s.pop()
     })?
 }
 

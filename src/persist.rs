@@ -84,7 +84,8 @@ fn restore(table: &SharedTable) {
         }
     };
     table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
-    let restored = entries.filter(|e| table.restore(&body(e), e.text.bytes())).count() as u64;
+    let now = server::now();
+    let restored = entries.filter(|e| table.restore(&body(e), e.text.bytes(), now)).count() as u64;
     if restored < header.entries {
         let lost = header.entries - restored;
         log!("pgss_rs: {lost} of {} statements in file \"{FILE}\" were not restored", header.entries);

@@ -4,6 +4,7 @@ use crate::draw::{Draw, Random};
 use crate::guc::{self, Drawing};
 use crate::pg::local::LocalRef;
 use crate::pg::server;
+use crate::variance;
 use rand::rngs::{SmallRng, SysRng};
 use rand::{Rng, SeedableRng};
 
@@ -31,6 +32,9 @@ pub fn draw() -> f64 {
 
 #[inline(never)]
 fn draw_at(rate: f64) -> f64 {
+    if variance::is_open() {
+        variance::close(); // left over from a statement that failed
+    }
     DRAW.with(|draw| draw.get_or_insert_with(seed).weight(rate)).unwrap_or(0.0)
 }
 

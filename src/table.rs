@@ -255,12 +255,13 @@ impl<L: Locks> Table<'_, L> {
         None
     }
 
-    /// Makes the entry that was saved from another table: its key, encoding, times and counters, and its text. False
-    /// when there is one with its key already, or no free slot.
-    pub fn restore(&self, saved: &Body, text: &[u8]) -> bool {
-        let hash = saved.key.hash();
-        let taken = self.locks.shared(self.partition(hash), || self.find(&saved.key, hash)).is_some();
-        let Some(n) = (if taken { None } else { self.take_free() }) else { return false };
+    /// Makes the entry that was saved from another table: its key, encoding, times and counters, and its text. What
+    /// there is no room for is evicted. False when there is an entry with its key already.
+    pub fn restore(&self, saved: &Body, text: &[u8], now: i64) -> bool {
+        let taken = self.lookup(&saved.key).is_some();
+        let Some(n) = (if taken { None } else { self.take_free().or_else(|| self.evict(now)) }) else {
+            return false;
+        };
         let new = NewEntry { text, encoding: saved.encoding, now: saved.stats_since };
         let other = self.publish(n, &saved.key, new, |body| {
             body.minmax_stats_since = saved.minmax_stats_since;

@@ -17,6 +17,9 @@ struct Cluster {
     ms: f64,
 }
 
+/// (What a portal that is fetched in portions runs is squared in portions too, when other statements are drawn in
+/// between; the same holds of the bound below.)
+///
 /// More entries than this within one top-level statement are squared in portions, which makes their error a little
 /// too small; a bound on memory.
 const MOST: usize = 1024;

@@ -1,6 +1,6 @@
 //! After a statement's analysis.
 
-use super::{key, utility};
+use super::key;
 use crate::pg::parse::{self, Analysed, ParseHooks};
 use crate::pg::server;
 use crate::{guc, nesting, store};
@@ -11,7 +11,7 @@ impl ParseHooks for Parse {
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
     fn analysed(mut analysed: Analysed) {
-        let placed = utility::placed(&analysed.statement);
+        let placed = nesting::placed(&analysed.statement);
         if let Some(statement) = placed {
             analysed.statement = statement;
         }

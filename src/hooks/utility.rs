@@ -6,42 +6,13 @@
 use super::{Beginning, draw_at, key};
 use crate::counters::{Event, Kind};
 use crate::key::Key;
-use crate::pg::local::Local;
+use crate::nesting::{self, Executing};
 use crate::pg::server;
-use crate::pg::statement::Statement;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
-use crate::{guc, nesting, variance};
+use crate::{guc, variance};
 
 struct Hooks;
-
-/// The utility statement that is being executed, and the message in which: what EXPLAIN explains is analysed without
-/// its place in the source, where other statements may stand.
-static EXECUTING: Local<Option<(Statement, i64)>> = Local::new(None);
-/// Whether there may be one: all that is asked otherwise.
-static ANY: Local<bool> = Local::new(false);
-
-fn set_executing(utility: Option<(Statement, i64)>) {
-    EXECUTING.set(utility);
-    ANY.set(utility.is_some());
-}
-
-/// The statement at the place of the utility statement it is analysed in, if it has no place of its own.
-#[inline(always)]
-pub fn placed(statement: &Statement) -> Option<Statement> {
-    if ANY.get() && statement.has_no_place() { placed_in_executing(statement) } else { None }
-}
-
-#[cold]
-#[inline(never)]
-fn placed_in_executing(statement: &Statement) -> Option<Statement> {
-    let (around, message) = EXECUTING.get()?;
-    if message == server::statement_start() {
-        return statement.within(&around);
-    }
-    set_executing(None); // left over from one that failed
-    None
-}
 
 #[derive(Clone, Copy)]
 pub struct Recorded {
@@ -56,7 +27,7 @@ pub struct Span {
     level: i32,
     nests: bool,
     recorded: Option<Recorded>,
-    around: Option<(Statement, i64)>,
+    before: Option<Executing>,
 }
 
 impl UtilityHooks for Hooks {
@@ -70,8 +41,7 @@ impl UtilityHooks for Hooks {
             draw_at(level, || None);
         }
         let weight = nesting::weight();
-        let around = EXECUTING.get();
-        set_executing(Some((utility.statement, server::statement_start())));
+        let before = nesting::execute(utility.statement);
         let nests = counts && !utility.transaction;
         if nests {
             nesting::enter(level);
@@ -84,12 +54,12 @@ impl UtilityHooks for Hooks {
             at: server::statement_start(),
             beginning: Beginning::now(),
         });
-        Span { level, nests, recorded, around }
+        Span { level, nests, recorded, before }
     }
 
     #[inline]
     fn ended(utility: Utility, span: Span, rows: u64) {
-        set_executing(span.around);
+        nesting::set_executing(span.before);
         if span.nests {
             nesting::leave(span.level);
         }
