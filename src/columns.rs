@@ -9,6 +9,14 @@ pub struct Column {
     since: u16,
 }
 
+impl Column {
+    /// Whether a server of this major can tell the value: those that its own pg_stat_statements has, and ours. The
+    /// times that min and max are from we know on every major.
+    pub fn is_known(&self, major: u16) -> bool {
+        self.since <= major || self.since == OURS || self.sql == TIME
+    }
+}
+
 /// No server's.
 const OURS: u16 = u16::MAX;
 

@@ -58,6 +58,8 @@ pub struct Event<'a> {
     /// `None` when nothing was used.
     pub usage: Option<&'a Usage>,
     pub jit: Option<&'a Jit>,
+    /// Parallel workers planned for and launched.
+    pub workers: [u32; 2],
     /// When the top-level statement around it began, in microseconds of the server's epoch.
     pub at: i64,
     /// Whether the event is a draw of its own (top level): then its square is added to the variance here. Nested
@@ -138,6 +140,8 @@ pub struct Counters {
     pub timers: [f64; TIMERS],
     pub wal: [f64; WAL],
     pub jit: Jit,
+    /// Parallel workers planned for and launched.
+    pub workers: [f64; 2],
 }
 
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
@@ -165,6 +169,11 @@ impl Counters {
         }
         if let Some(usage) = e.usage {
             self.add_usage(w, usage);
+        }
+        if e.workers != [0, 0] {
+            for (sum, n) in self.workers.iter_mut().zip(e.workers) {
+                *sum += w * f64::from(n);
+            }
         }
         if let Some(j) = e.jit {
             self.add_jit(w, j);
@@ -256,6 +265,7 @@ mod tests {
             rows,
             usage: None,
             jit: None,
+            workers: [0; 2],
             at: 1,
             own_draw: true,
         }

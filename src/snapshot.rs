@@ -158,6 +158,7 @@ mod tests {
                 rows: 3,
                 usage: None,
                 jit: None,
+                workers: [0; 2],
                 at: 5,
                 own_draw: true,
             });

@@ -53,7 +53,9 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
             }
         }
         let values = stats_row(&body, visible, showtext.then_some(&text));
-        let row: Vec<Value> = places.iter().map(|place| place.map_or(Value::Null, |n| values[n])).collect();
+        let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
+        let value = |place: &Option<usize>| place.filter(known).map_or(Value::Null, |n| values[n]);
+        let row: Vec<Value> = places.iter().map(value).collect();
         rows.push(&row);
     }
 }
@@ -76,12 +78,11 @@ fn stats_row<'a>(body: &Body, visible: bool, text: Option<&'a Vec<u8>>) -> [Valu
     row.add(timing(&c.exec));
     row.add([int(c.rows)]);
     row.add(c.blocks.map(int));
-    let [shared_read, shared_write, _, _, temp_read, temp_write] = c.timers.map(Value::Float8);
-    row.add([shared_read, shared_write, Value::Null, Value::Null, temp_read, temp_write]); // local: from 17 on
-    row.add([int(c.wal[0]), int(c.wal[1]), Value::Numeric(c.wal[2]), Value::Null]); // buffers full: from 18 on
+    row.add(c.timers.map(Value::Float8));
+    row.add([int(c.wal[0]), int(c.wal[1]), Value::Numeric(c.wal[2]), int(c.wal[3])]);
     row.add(jit(c));
-    // parallel workers and plan kinds: from 18 and 19 on
-    row.add([Value::Null; 4]);
+    row.add(c.workers.map(int));
+    row.add([Value::Null; 2]); // plan kinds: from 19 on
     row.add([Value::Timestamptz(body.stats_since), Value::Timestamptz(body.minmax_stats_since)]);
     let executed = |at: i64| if c.sampled_calls > 0 { Value::Timestamptz(at) } else { Value::Null };
     row.add([
@@ -128,8 +129,8 @@ fn jit<'a>(c: &Counters) -> [Value<'a>; 10] {
         Value::Float8(j.optimization_time),
         int(j.emission_count),
         Value::Float8(j.emission_time),
-        Value::Null, // deforming apart: from 17 on
-        Value::Null,
+        int(j.deform_count),
+        Value::Float8(j.deform_time),
     ]
 }
 

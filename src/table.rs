@@ -583,6 +583,7 @@ mod tests {
                 rows: 1,
                 usage: None,
                 jit: None,
+                workers: [0; 2],
                 at,
                 own_draw: true,
             })

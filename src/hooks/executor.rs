@@ -158,6 +158,7 @@ impl Record {
             rows: self.rows,
             usage: self.usage.as_ref(),
             jit: jit.as_ref(),
+            workers: execution.workers(),
             at: self.at,
             own_draw: self.key.toplevel,
         };

@@ -58,6 +58,7 @@ impl PlannerHooks for Planner {
             rows: 0,
             usage: usage.as_ref(),
             jit: None,
+            workers: [0; 2],
             at: server::statement_start(),
             own_draw: true,
         };

@@ -78,6 +78,7 @@ impl UtilityHooks for Hooks {
                 rows,
                 usage: usage.as_ref(),
                 jit: None,
+                workers: [0; 2],
                 at: r.at,
                 own_draw: r.key.toplevel,
             };

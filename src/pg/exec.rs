@@ -9,7 +9,7 @@
 
 use super::local::Local;
 use super::raw;
-use super::statement::Statement;
+use super::statement::{Statement, queryid};
 use super::usage;
 use crate::counters::Jit;
 use core::marker::PhantomData;
@@ -81,13 +81,15 @@ impl Execution<'_> {
     /// The query identifier, 0 when none was computed.
     #[inline(always)]
     pub fn queryid(&self) -> u64 {
-        self.plan().queryId
+        queryid(self.plan().queryId)
     }
 
     pub fn statement(&self) -> Statement {
         let plan = self.plan();
         // SAFETY: the source string lives as long as the QueryDesc.
-        unsafe { Statement::new(plan.queryId, (*self.query).sourceText, plan.stmt_location, plan.stmt_len) }
+        unsafe {
+            Statement::new(queryid(plan.queryId), (*self.query).sourceText, plan.stmt_location, plan.stmt_len)
+        }
     }
 
     /// Rows that the last run returned or changed.
@@ -102,6 +104,19 @@ impl Execution<'_> {
         // SAFETY: a live QueryDesc.
         let operation = unsafe { (*self.query).operation };
         operation != pg_sys::CmdType::CMD_SELECT || self.plan().hasModifyingCTE
+    }
+
+    /// Parallel workers planned for and launched; known from 18 on.
+    #[inline(always)]
+    pub fn workers(&self) -> [u32; 2] {
+        #[cfg(feature = "pg18")]
+        {
+            let e = self.estate();
+            [e.es_parallel_workers_to_launch, e.es_parallel_workers_launched]
+                .map(|n| n.try_into().unwrap_or(0))
+        }
+        #[cfg(not(feature = "pg18"))]
+        [0; 2]
     }
 
     /// What compiling expressions took in this backend, if anything was compiled.
@@ -122,6 +137,11 @@ fn jit_of(i: &pg_sys::JitInstrumentation) -> Jit {
     let once = |t: f64| f64::from(u8::from(t > 0.0));
     let (generation, inlining) = (ms(&i.generation_counter), ms(&i.inlining_counter));
     let (optimization, emission) = (ms(&i.optimization_counter), ms(&i.emission_counter));
+    // deforming is timed apart from 17 on
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    let deform = 0.0;
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    let deform = ms(&i.deform_counter);
     Jit {
         functions: i.created_functions as f64,
         generation_time: generation,
@@ -131,8 +151,8 @@ fn jit_of(i: &pg_sys::JitInstrumentation) -> Jit {
         optimization_time: optimization,
         emission_count: once(emission),
         emission_time: emission,
-        deform_count: 0.0,
-        deform_time: 0.0,
+        deform_count: once(deform),
+        deform_time: deform,
     }
 }
 
@@ -327,42 +347,58 @@ unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Star
     }
 }
 
-unsafe extern "C-unwind" fn executor_run<H: ExecutorHooks>(
-    query: *mut pg_sys::QueryDesc,
-    direction: pg_sys::ScanDirection::Type,
-    count: u64,
-    execute_once: bool,
-) {
-    // SAFETY: as in `executor_start`.
-    unsafe {
-        let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
-        if !OPEN.get().is_null() || !H::run_passes() {
-            return run::<H>(query, direction, count, execute_once, next);
+/// The run hook; until 17 it has one argument more, which is handed on.
+macro_rules! executor_run {
+    ($($execute_once:ident: bool)?) => {
+        unsafe extern "C-unwind" fn executor_run<H: ExecutorHooks>(
+            query: *mut pg_sys::QueryDesc,
+            direction: pg_sys::ScanDirection::Type,
+            count: u64,
+            $($execute_once: bool)?
+        ) {
+            // SAFETY: as in `executor_start`.
+            unsafe {
+                let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
+                if !OPEN.get().is_null() || !H::run_passes() {
+                    return run::<H>(query, direction, count, $($execute_once,)? next);
+                }
+                let level = H::passing();
+                next(query, direction, count $(, $execute_once)?);
+                H::passed(level);
+            }
         }
-        let level = H::passing();
-        next(query, direction, count, execute_once);
-        H::passed(level);
-    }
+
+        /// # Safety
+        /// As for the hook.
+        #[inline(never)]
+        unsafe fn run<H: ExecutorHooks>(
+            query: *mut pg_sys::QueryDesc,
+            direction: pg_sys::ScanDirection::Type,
+            count: u64,
+            $($execute_once: bool,)?
+            next: unsafe extern "C-unwind" fn(
+                *mut pg_sys::QueryDesc,
+                pg_sys::ScanDirection::Type,
+                u64,
+                $(executor_run!(@type $execute_once))?
+            ),
+        ) {
+            // SAFETY: as in `executor_start`. While the execution runs its memory context, hence its node, stays.
+            unsafe {
+                let node = Node::<H::Record>::find(query);
+                let span = H::running(Node::record(node));
+                next(query, direction, count $(, $execute_once)?);
+                H::ran(Execution::new(query), span, Node::record(node));
+            }
+        }
+    };
+    (@type $execute_once:ident) => { bool };
 }
 
-/// # Safety
-/// As for the hook.
-#[inline(never)]
-unsafe fn run<H: ExecutorHooks>(
-    query: *mut pg_sys::QueryDesc,
-    direction: pg_sys::ScanDirection::Type,
-    count: u64,
-    execute_once: bool,
-    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, pg_sys::ScanDirection::Type, u64, bool),
-) {
-    // SAFETY: as in `executor_start`. While the execution runs its memory context, hence its node, stays.
-    unsafe {
-        let node = Node::<H::Record>::find(query);
-        let span = H::running(Node::record(node));
-        next(query, direction, count, execute_once);
-        H::ran(Execution::new(query), span, Node::record(node));
-    }
-}
+#[cfg(not(feature = "pg18"))]
+executor_run!(execute_once: bool);
+#[cfg(feature = "pg18")]
+executor_run!();
 
 unsafe extern "C-unwind" fn executor_finish<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc) {
     // SAFETY: as in `executor_start`.

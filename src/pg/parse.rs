@@ -1,7 +1,7 @@
 //! The hook after a statement's analysis, where the places of its constants are known.
 
 use super::local::Local;
-use super::statement::Statement;
+use super::statement::{Statement, queryid};
 use pgrx::pg_sys;
 
 /// A statement that was just analysed and given an identifier, with the places of its constants.
@@ -92,7 +92,7 @@ fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, j
     let (constants, statement) = unsafe {
         (
             if count == 0 { &[] } else { core::slice::from_raw_parts(jstate.clocations, count) },
-            Statement::new(query.queryId, pstate.p_sourcetext, query.stmt_location, query.stmt_len),
+            Statement::new(queryid(query.queryId), pstate.p_sourcetext, query.stmt_location, query.stmt_len),
         )
     };
     let highest_param = u32::try_from(jstate.highest_extern_param_id).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use super::local::Local;
 use super::raw;
-use super::statement::Statement;
+use super::statement::{Statement, queryid};
 use core::ffi::c_char;
 use pgrx::pg_sys;
 
@@ -40,8 +40,8 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
     // needs dropping when an ERROR jumps over it. The planner scribbles on `parse`, which is not read afterwards.
     unsafe {
         let next = PREVIOUS.get().unwrap_or(raw::standard_planner);
-        let level = H::starting((*parse).queryId);
-        if H::records(level, (*parse).queryId) && !query_string.is_null() {
+        let level = H::starting(queryid((*parse).queryId));
+        if H::records(level, queryid((*parse).queryId)) && !query_string.is_null() {
             return record::<H>(parse, query_string, cursor_options, bound_params, level, next);
         }
         let plan = next(parse, query_string, cursor_options, bound_params);
@@ -68,8 +68,12 @@ unsafe fn record<H: PlannerHooks>(
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: as in `planner`.
     unsafe {
-        let statement =
-            Statement::new((*parse).queryId, query_string, (*parse).stmt_location, (*parse).stmt_len);
+        let statement = Statement::new(
+            queryid((*parse).queryId),
+            query_string,
+            (*parse).stmt_location,
+            (*parse).stmt_len,
+        );
         let span = H::recording(statement, level);
         let plan = next(parse, query_string, cursor_options, bound_params);
         H::ended(level);

@@ -9,22 +9,29 @@
 //! - `standard_*`: the server's own work, which raises whenever the user's statement fails. Plain frames only.
 //! - `GetUserId`, `GetCurrentStatementStartTimestamp`, `GetCurrentTimestamp`, `GetDatabaseEncoding`: read a variable
 //!   or the clock; cannot raise inside a backend's statement.
-//! - `MemoryContextAllocExtended` with `MCXT_ALLOC_NO_OOM` returns null instead of raising; asked for fixed small
-//!   sizes. `MemoryContextRegisterResetCallback` links what it is given.
+//! - `MemoryContextRegisterResetCallback` links what it is given.
 //! - `LWLockAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
 //! - `pg_encoding_mbcliplen`: reads bytes.
-//! - `JumbleQuery`: on 15, for a utility statement, hashes its text; allocates nothing.
+//! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
+//!   statement's tree and takes about 2 kB, so it raises only when that much memory is not to be had.
 
 use pgrx::pg_sys;
 
 #[allow(improper_ctypes)] // the server's structs, as bindgen has them
 unsafe extern "C-unwind" {
     pub fn standard_ExecutorStart(query: *mut pg_sys::QueryDesc, eflags: i32);
+    #[cfg(not(feature = "pg18"))]
     pub fn standard_ExecutorRun(
         query: *mut pg_sys::QueryDesc,
         direction: pg_sys::ScanDirection::Type,
         count: u64,
         execute_once: bool,
+    );
+    #[cfg(feature = "pg18")]
+    pub fn standard_ExecutorRun(
+        query: *mut pg_sys::QueryDesc,
+        direction: pg_sys::ScanDirection::Type,
+        count: u64,
     );
     pub fn standard_ExecutorFinish(query: *mut pg_sys::QueryDesc);
     pub fn standard_ExecutorEnd(query: *mut pg_sys::QueryDesc);
@@ -48,11 +55,6 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentStatementStartTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
     pub fn GetDatabaseEncoding() -> i32;
-    pub fn MemoryContextAllocExtended(
-        context: pg_sys::MemoryContext,
-        size: pg_sys::Size,
-        flags: i32,
-    ) -> *mut core::ffi::c_void;
     pub fn MemoryContextRegisterResetCallback(
         context: pg_sys::MemoryContext,
         callback: *mut pg_sys::MemoryContextCallback,
@@ -61,8 +63,11 @@ unsafe extern "C-unwind" {
     pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
     pub fn pg_encoding_mbcliplen(encoding: i32, bytes: *const core::ffi::c_char, len: i32, limit: i32)
     -> i32;
+    #[cfg(feature = "pg15")]
     pub fn JumbleQuery(
         query: *mut pg_sys::Query,
         query_text: *const core::ffi::c_char,
     ) -> *mut pg_sys::JumbleState;
+    #[cfg(not(feature = "pg15"))]
+    pub fn JumbleQuery(query: *mut pg_sys::Query) -> *mut pg_sys::JumbleState;
 }

@@ -3,6 +3,20 @@
 use crate::normalize::statement_range;
 use core::ffi::{CStr, c_char};
 
+/// The server's query identifier, which is signed from 18 on.
+#[inline(always)]
+pub fn queryid(id: RawQueryId) -> u64 {
+    #[allow(clippy::unnecessary_cast)] // before 18
+    {
+        id as u64
+    }
+}
+
+#[cfg(feature = "pg18")]
+pub type RawQueryId = i64;
+#[cfg(not(feature = "pg18"))]
+pub type RawQueryId = u64;
+
 /// One statement within its source string.
 #[derive(Clone, Copy)]
 pub struct Statement {

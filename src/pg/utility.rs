@@ -2,7 +2,7 @@
 
 use super::local::Local;
 use super::raw;
-use super::statement::Statement;
+use super::statement::{Statement, queryid};
 use core::ffi::c_char;
 use pgrx::pg_sys::{self, NodeTag};
 
@@ -116,7 +116,7 @@ unsafe fn identifier(
 ) -> u64 {
     // SAFETY: the caller's promise. The Query is a local that JumbleQuery only reads and puts the identifier into.
     unsafe {
-        let known = (*pstmt).queryId;
+        let known = queryid((*pstmt).queryId);
         if known != 0
             || query_string.is_null()
             || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_SUBCOMMAND
@@ -132,8 +132,11 @@ unsafe fn identifier(
             stmt_len: (*pstmt).stmt_len,
             ..core::mem::zeroed()
         };
+        #[cfg(feature = "pg15")]
         raw::JumbleQuery(&mut query, query_string);
-        query.queryId
+        #[cfg(not(feature = "pg15"))]
+        raw::JumbleQuery(&mut query);
+        queryid(query.queryId)
     }
 }
 
