@@ -8,6 +8,25 @@
 //! Both rest on one lexer that knows the lexical structure of PostgreSQL's SQL (manual, chapter 4.1) well enough to
 //! tell where a token ends. It works on bytes in any server encoding: all of them keep ASCII bytes for ASCII.
 
+/// A place in a text that a parameter symbol is to take.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// Byte offset.
+    pub at: usize,
+    /// Bytes of a list of constants that count as one (18 and newer); `None` for one constant, whose end the lexer
+    /// finds.
+    pub list: Option<usize>,
+}
+
+impl From<usize> for Place {
+    fn from(at: usize) -> Self {
+        Place { at, list: None }
+    }
+}
+
+/// Stands behind the symbol for a list, as the server has it.
+const LIST_REST: &[u8] = b" /*, ... */";
+
 /// Text of one statement out of a string that may hold several, as (offset, length): the part `location..+len` that
 /// the parser names (location -1: unknown, length 0 or -1: to the end), without white space around it.
 pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize) {
@@ -22,24 +41,28 @@ pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize)
     (start + lead, text.len() - lead - tail)
 }
 
-/// `text` with the constants that start at `locations` (byte offsets into `text`; sorted, duplicates allowed)
-/// replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
+/// `text` with the constants at `places` (sorted; several may start alike, then the first counts) replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
 ///
 /// A `-` at such a place begins a negative number and is replaced with it.
 pub fn at_locations(
     text: &[u8],
-    locations: &[usize],
+    places: &[Place],
     highest_param: u32,
     standard_conforming_strings: bool,
 ) -> Option<Vec<u8>> {
-    let Some(plain) = plain_backslash(text, locations, standard_conforming_strings) else {
+    let Some(plain) = plain_backslash(text, places, standard_conforming_strings) else {
         return literals(text);
     };
     let mut out = Writer::new(text, highest_param)?;
     let mut lexer = Lexer::new(text, plain);
-    for &at in locations {
+    for &Place { at, list } in places {
         if at < out.copied || at >= text.len() {
             continue; // named twice, or not a place in this statement
+        }
+        if let Some(len) = list {
+            out.replace(at, at.saturating_add(len).min(text.len()))?;
+            out.push(LIST_REST)?;
+            continue;
         }
         lexer.pos = at;
         let mut token = lexer.next()?;
@@ -55,25 +78,32 @@ pub fn at_locations(
 /// both readings are possible, the one in which every place begins a token, every string stands at a place, and none is
 /// unterminated. `now` is the setting of the moment, which may not be the one the text was parsed under; it decides
 /// where the places do not. `None`: no reading fits.
-fn plain_backslash(text: &[u8], places: &[usize], now: bool) -> Option<bool> {
+fn plain_backslash(text: &[u8], places: &[Place], now: bool) -> Option<bool> {
     if !text.contains(&b'\\') || same_tokens(text).is_none() {
         return Some(now);
     }
     [now, !now].into_iter().find(|plain| fits(text, places, *plain))
 }
 
-fn fits(text: &[u8], places: &[usize], plain: bool) -> bool {
-    let mut found = 0;
+fn fits(text: &[u8], places: &[Place], plain: bool) -> bool {
+    let mut waiting = places.iter().filter(|p| p.at < text.len()).peekable();
+    let mut list_end = 0;
     for token in Lexer::new(text, plain) {
-        let place = places.binary_search(&token.start).is_ok();
-        found += usize::from(place);
-        let string =
-            token.kind == Kind::Literal && !text[token.start].is_ascii_digit() && text[token.start] != b'.';
+        let mut place = token.start < list_end;
+        while let Some(p) = waiting.next_if(|p| p.at <= token.start) {
+            if p.at < token.start && p.at >= list_end {
+                return false; // in the middle of the token before
+            }
+            place = true;
+            list_end = list_end.max(p.at + p.list.unwrap_or(0));
+        }
+        let first = text[token.start];
+        let string = token.kind == Kind::Literal && !first.is_ascii_digit() && first != b'.';
         if string && (!place || !is_terminated(&text[token.start..token.end])) {
             return false;
         }
     }
-    found == places.iter().filter(|p| **p < text.len()).count()
+    waiting.next().is_none()
 }
 
 fn is_terminated(string: &[u8]) -> bool {
@@ -412,12 +442,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn places(at: &[usize]) -> Vec<Place> {
+        at.iter().copied().map(Place::from).collect()
+    }
+
     fn lit(s: &str) -> String {
         String::from_utf8(literals(s.as_bytes()).unwrap()).unwrap()
     }
 
     fn at(s: &str, locations: &[usize], highest: u32) -> String {
-        String::from_utf8(at_locations(s.as_bytes(), locations, highest, true).unwrap()).unwrap()
+        String::from_utf8(at_locations(s.as_bytes(), &places(locations), highest, true).unwrap()).unwrap()
     }
 
     #[test]
@@ -435,6 +469,14 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_counts_as_one_becomes_one_symbol() {
+        let text = b"SELECT 1 WHERE a IN (1, 2, 3) OR 4 = 5";
+        let places = [Place::from(7), Place { at: 21, list: Some(7) }, Place::from(33)];
+        let normalised = at_locations(text, &places, 0, true).unwrap();
+        assert_eq!(normalised, b"SELECT $1 WHERE a IN ($2 /*, ... */) OR $3 = 5");
+    }
+
+    #[test]
     fn a_place_named_twice_is_replaced_once() {
         assert_eq!(at("SELECT 12, 3", &[7, 7, 11], 0), "SELECT $1, $2");
     }
@@ -446,8 +488,8 @@ mod tests {
 
     #[test]
     fn backslashes_are_read_as_the_places_tell_whatever_the_setting_is_now() {
-        let read = |text: &[u8], places: &[usize], now| {
-            String::from_utf8(at_locations(text, places, 0, now).unwrap()).unwrap()
+        let read = |text: &[u8], at: &[usize], now| {
+            String::from_utf8(at_locations(text, &places(at), 0, now).unwrap()).unwrap()
         };
         for now in [true, false] {
             assert_eq!(read(br"SELECT 'a\', 1, 'b'", &[7, 13, 16], now), "SELECT $1, $2, $3");
@@ -463,7 +505,7 @@ mod tests {
         assert_eq!(lit(r"SELECT 1, 'a\', 'b'"), "SELECT $1, $2");
         assert_eq!(lit(r"SELECT 'a\b', 'c'"), "SELECT $1, $2");
         let text = br"SELECT 'a\', 'secret' -- '";
-        assert_eq!(at_locations(text, &[9], 0, true).unwrap(), b"SELECT $1");
+        assert_eq!(at_locations(text, &places(&[9]), 0, true).unwrap(), b"SELECT $1");
     }
 
     #[test]
@@ -524,8 +566,9 @@ mod tests {
         }
 
         #[test]
-        fn places_never_break_the_text(text in "[ -~]{0,60}", mut places in prop::collection::vec(0usize..70, 0..8)) {
-            places.sort_unstable();
+        fn places_never_break_the_text(text in "[ -~]{0,60}", mut at in prop::collection::vec((0usize..70, prop::option::of(0usize..70)), 0..8)) {
+            at.sort_unstable();
+            let places: Vec<Place> = at.into_iter().map(|(at, list)| Place { at, list }).collect();
             at_locations(text.as_bytes(), &places, 0, true).unwrap();
         }
     }

@@ -71,6 +71,8 @@ impl UtilityHooks for Hooks {
             let nanoseconds = r.beginning.elapsed();
             let mut usage = None;
             r.beginning.usage.add_since(&mut usage);
+            // 15 shows utility statements as they are written
+            let text = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
             let event = Event {
                 kind: Kind::Exec,
                 weight: r.weight,
@@ -82,7 +84,7 @@ impl UtilityHooks for Hooks {
                 at: r.at,
                 own_draw: r.key.toplevel,
             };
-            let slot = store::record(&r.key, &event, TextOf::Source, || utility.statement);
+            let slot = store::record(&r.key, &event, text, || utility.statement);
             if !r.key.toplevel
                 && r.weight > 1.0
                 && let Some(slot) = slot

@@ -2,6 +2,7 @@
 
 use super::local::Local;
 use super::statement::{Statement, queryid};
+use crate::normalize::Place;
 use pgrx::pg_sys;
 
 /// A statement that was just analysed and given an identifier, with the places of its constants.
@@ -10,6 +11,9 @@ pub struct Analysed<'a> {
     constants: &'a [pg_sys::LocationLen],
     /// The highest `$n` that stands in the source.
     pub highest_param: u32,
+    /// Whether the client's parameters are numbered anew.
+    #[cfg(feature = "pg18")]
+    renumbers: bool,
 }
 
 impl Analysed<'_> {
@@ -17,20 +21,34 @@ impl Analysed<'_> {
         !self.constants.is_empty()
     }
 
-    /// Byte offsets of the constants from `start` in the source on, sorted. `None` when memory is short.
-    pub fn constants(&self, start: usize) -> Option<Vec<usize>> {
+    /// The places of the constants from `start` in the source on, sorted. `None` when memory is short.
+    pub fn constants(&self, start: usize) -> Option<Vec<Place>> {
         let mut places = Vec::new();
         places.try_reserve_exact(self.constants.len()).ok()?;
-        let offset = |c: &pg_sys::LocationLen| usize::try_from(c.location).ok()?.checked_sub(start);
-        places.extend(self.constants.iter().filter_map(offset));
+        places.extend(self.constants.iter().filter_map(|c| self.place(c, start)));
         places.sort_unstable();
         Some(places)
+    }
+
+    fn place(&self, constant: &pg_sys::LocationLen, start: usize) -> Option<Place> {
+        let at = usize::try_from(constant.location).ok()?.checked_sub(start)?;
+        #[cfg(feature = "pg18")]
+        {
+            // parameters of the client's keep their numbers unless there are lists that count as one
+            if constant.extern_param && !self.renumbers {
+                return None;
+            }
+            let list = if constant.squashed { usize::try_from(constant.length).ok() } else { None };
+            Some(Place { at, list })
+        }
+        #[cfg(not(feature = "pg18"))]
+        Some(Place::from(at))
     }
 }
 
 /// What is done after analysis. It may not raise or unwind.
 pub trait ParseHooks {
-    /// Not called for utility statements, nor for statements without an identifier.
+    /// Not called for statements without an identifier, nor for utility statements on 15.
     fn analysed(analysed: Analysed);
 }
 
@@ -84,7 +102,8 @@ unsafe fn after<H: ParseHooks>(
 
 #[inline(never)]
 fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, jstate: &pg_sys::JumbleState) {
-    if query.queryId == 0 || !query.utilityStmt.is_null() {
+    // 15 does not look for constants in utility statements
+    if query.queryId == 0 || (cfg!(feature = "pg15") && !query.utilityStmt.is_null()) {
         return;
     }
     let count = usize::try_from(jstate.clocations_count).unwrap_or(0);
@@ -96,5 +115,11 @@ fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, j
         )
     };
     let highest_param = u32::try_from(jstate.highest_extern_param_id).unwrap_or(0);
-    H::analysed(Analysed { statement, constants, highest_param });
+    H::analysed(Analysed {
+        statement,
+        constants,
+        highest_param,
+        #[cfg(feature = "pg18")]
+        renumbers: jstate.has_squashed_lists,
+    });
 }

@@ -65,11 +65,18 @@ unsafe extern "C-unwind" fn process_utility<H: UtilityHooks>(
     unsafe {
         let next: ProcessUtility = PREVIOUS.get().unwrap_or(raw::standard_ProcessUtility);
         let tag = (*(*pstmt).utilityStmt).type_;
-        if matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_PrepareStmt | NodeTag::T_DeallocateStmt) {
+        if passes(tag) {
             return next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
         }
         around::<H>(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc, next);
     }
+}
+
+/// EXECUTE and PREPARE, and before 17 DEALLOCATE.
+#[inline(always)]
+fn passes(tag: NodeTag) -> bool {
+    let deallocate = cfg!(any(feature = "pg15", feature = "pg16")) && tag == NodeTag::T_DeallocateStmt;
+    matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_PrepareStmt) || deallocate
 }
 
 /// # Safety
