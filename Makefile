@@ -1,5 +1,5 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
-# make test      everything that must pass
+# make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make install   PG_CONFIG=/path/pg_config: release build into that server
 # make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
 #
@@ -11,7 +11,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench test install package clean
+.PHONY: bench test test-majors install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -35,9 +35,23 @@ test:
 	cargo test --no-default-features --features load --lib --bins; \
 	echo "== on servers of their own"; \
 	cargo test --no-default-features --features load --test cluster; \
+	$(MAKE) --no-print-directory test-majors; \
 	echo "== inside a server"; \
 	data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; chmod 777 "$$data"; \
 	cargo pgrx test pg$(PG_MAJOR) $(RUNAS)
+
+# Each with a target directory of its own for 17, which is built from ready bindings (.ci/rustc-docsrs).
+test-majors:
+	@for major in 16 17 18; do \
+		echo "== smoke test on PostgreSQL $$major"; \
+		pg_config=$$(.ci/setup $$major); export PGRX_HOME=$${pg_config%/usr/lib/postgresql/*}/pgrx; \
+		( if [ $$major = 17 ]; then \
+			export DOCS_RS=1 RUSTC_WRAPPER=$$PWD/.ci/rustc-docsrs CARGO_TARGET_DIR=target/docsrs; \
+		  fi; \
+		  cargo clippy --quiet --no-default-features --features pg$$major -- -D warnings; \
+		  cargo pgrx install --pg-config "$$pg_config" --no-default-features --features pg$$major >/dev/null ); \
+		PG_CONFIG=$$pg_config cargo test --no-default-features --features load --test smoke; \
+	done
 
 install:
 	@[ -n "$(PG_CONFIG)" ] || { echo "make install PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
