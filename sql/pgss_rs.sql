@@ -118,7 +118,7 @@ GRANT USAGE ON SCHEMA pgss_compat TO PUBLIC;
 CREATE FUNCTION pgss_rs_refresh_compat()
 RETURNS void
 AS 'MODULE_PATHNAME', 'pgss_rs_refresh_compat_wrapper'
-LANGUAGE C STRICT VOLATILE;
+LANGUAGE C STRICT VOLATILE SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION pgss_rs_refresh_compat() IS
     'makes the objects of schema pgss_compat as pg_stat_statements of this server major has them';

@@ -14,18 +14,17 @@ pub const MAX_TEXT: usize = 64 * 1024;
 /// Bytes of all texts together, per backend.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-/// What is known of a statement's text.
-enum Text {
-    /// It holds no constants: the source is its own normalised text.
-    AsWritten,
-    Normalised(Box<[u8]>),
-}
-
 struct Entry {
-    queryid: u64,
+    name: u64,
     /// The time the text is from, as the caller counts it.
     era: u32,
-    text: Text,
+    text: Box<[u8]>,
+}
+
+/// What a text is found by: the statement's identifier, and whether it was analysed at the top level. The same
+/// statement may stand in another text there, in EXPLAIN say.
+fn name(queryid: u64, toplevel: bool) -> u64 {
+    if toplevel { queryid } else { queryid.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 }
 }
 
 /// The texts one backend carries.
@@ -33,13 +32,6 @@ pub struct Carried {
     /// `SETS * WAYS` places, most recently used first within a set; empty until the first text comes.
     entries: Vec<Option<Entry>>,
     bytes: usize,
-}
-
-/// Answer to [`Carried::get`].
-#[derive(Debug, PartialEq, Eq)]
-pub enum Found<'a> {
-    AsWritten,
-    Normalised(&'a [u8]),
 }
 
 impl Default for Carried {
@@ -53,13 +45,13 @@ impl Carried {
         Carried { entries: Vec::new(), bytes: 0 }
     }
 
-    fn set(queryid: u64) -> usize {
-        (queryid as usize % SETS) * WAYS
+    fn set(name: u64) -> usize {
+        (name as usize % SETS) * WAYS
     }
 
-    fn find(&mut self, queryid: u64) -> Option<&Entry> {
-        let set = self.entries.get_mut(Self::set(queryid)..)?.get_mut(..WAYS)?;
-        let n = set.iter().position(|e| e.as_ref().is_some_and(|e| e.queryid == queryid))?;
+    fn find(&mut self, name: u64) -> Option<&Entry> {
+        let set = self.entries.get_mut(Self::set(name)..)?.get_mut(..WAYS)?;
+        let n = set.iter().position(|e| e.as_ref().is_some_and(|e| e.name == name))?;
         if n > 0 {
             set[..=n].rotate_right(1);
         }
@@ -68,53 +60,41 @@ impl Carried {
 
     /// Whether a text of this era is known for the statement; if so it is now the most recently used of its set.
     #[inline]
-    pub fn touch(&mut self, queryid: u64, era: u32) -> bool {
-        self.find(queryid).is_some_and(|e| e.era == era)
+    pub fn touch(&mut self, queryid: u64, toplevel: bool, era: u32) -> bool {
+        self.find(name(queryid, toplevel)).is_some_and(|e| e.era == era)
     }
 
-    /// The statement's text, of whatever era.
-    pub fn get(&mut self, queryid: u64) -> Option<Found<'_>> {
-        self.find(queryid).map(|e| match &e.text {
-            Text::AsWritten => Found::AsWritten,
-            Text::Normalised(t) => Found::Normalised(t),
-        })
-    }
-
-    /// Remembers that the statement's source holds no constants.
-    pub fn put_as_written(&mut self, queryid: u64, era: u32) {
-        self.put(Entry { queryid, era, text: Text::AsWritten }, 0);
+    /// The statement's normalised text, of whatever era; if need be the one of the other level.
+    pub fn get(&mut self, queryid: u64, toplevel: bool) -> Option<&[u8]> {
+        let own = name(queryid, toplevel);
+        let found = if self.find(own).is_some() { own } else { name(queryid, !toplevel) };
+        self.find(found).map(|e| &*e.text)
     }
 
     /// Remembers the statement's normalised text.
-    pub fn put_normalised(&mut self, queryid: u64, era: u32, text: Vec<u8>) {
-        if text.len() <= MAX_TEXT {
-            let text = text.into_boxed_slice();
-            let bytes = text.len();
-            self.put(Entry { queryid, era, text: Text::Normalised(text) }, bytes);
+    pub fn put(&mut self, queryid: u64, toplevel: bool, era: u32, text: Vec<u8>) {
+        if text.len() > MAX_TEXT {
+            return;
         }
-    }
-
-    fn put(&mut self, entry: Entry, bytes: usize) {
         if self.entries.is_empty() {
             if self.entries.try_reserve_exact(SETS * WAYS).is_err() {
                 return;
             }
             self.entries.resize_with(SETS * WAYS, || None);
         }
-        if self.bytes + bytes > MAX_BYTES {
+        if self.bytes + text.len() > MAX_BYTES {
             self.entries.fill_with(|| None);
             self.bytes = 0;
         }
-        let known = self.find(entry.queryid).is_some();
-        let set = &mut self.entries[Self::set(entry.queryid)..][..WAYS];
+        let name = name(queryid, toplevel);
+        let known = self.find(name).is_some();
+        let set = &mut self.entries[Self::set(name)..][..WAYS];
         if !known {
             set.rotate_right(1);
         }
-        let freed = match set[0].replace(entry) {
-            Some(Entry { text: Text::Normalised(t), .. }) => t.len(),
-            _ => 0,
-        };
-        self.bytes = self.bytes + bytes - freed;
+        self.bytes += text.len();
+        let old = set[0].replace(Entry { name, era, text: text.into_boxed_slice() });
+        self.bytes -= old.map_or(0, |e| e.text.len());
     }
 }
 
@@ -125,56 +105,67 @@ mod tests {
     #[test]
     fn a_text_is_found_until_four_others_of_its_set_came() {
         let mut c = Carried::new();
-        assert!(!c.touch(1, 0));
-        c.put_normalised(1, 0, b"SELECT $1".to_vec());
-        c.put_as_written(1 + SETS as u64, 0);
-        assert_eq!(c.get(1), Some(Found::Normalised(b"SELECT $1")));
-        assert_eq!(c.get(1 + SETS as u64), Some(Found::AsWritten));
-        for n in 2..6 {
-            c.put_as_written(1 + n * SETS as u64, 0);
+        assert!(!c.touch(1, true, 0));
+        c.put(1, true, 0, b"SELECT $1".to_vec());
+        assert!(c.touch(1, true, 0));
+        assert_eq!(c.get(1, true), Some(&b"SELECT $1"[..]));
+        for n in 1..5 {
+            c.put(1 + n * SETS as u64, true, 0, Vec::new());
         }
-        assert_eq!(c.get(1), None);
+        assert_eq!(c.get(1, true), None);
         assert_eq!(c.bytes, 0);
     }
 
     #[test]
     fn using_a_text_keeps_it() {
         let mut c = Carried::new();
-        for n in 0..100 {
-            c.put_as_written(n * SETS as u64, 0);
-            assert!(c.touch(0, 0));
+        c.put(0, true, 0, b"kept".to_vec());
+        for n in 1..100 {
+            c.put(n * SETS as u64, true, 0, b"other".to_vec());
+            assert!(c.touch(0, true, 0));
         }
+    }
+
+    #[test]
+    fn each_level_has_its_own_text_and_the_others_is_better_than_none() {
+        let mut c = Carried::new();
+        c.put(1, false, 0, b"EXPLAIN SELECT 1".to_vec());
+        assert!(!c.touch(1, true, 0));
+        assert_eq!(c.get(1, true), Some(&b"EXPLAIN SELECT 1"[..]));
+        c.put(1, true, 0, b"SELECT 1".to_vec());
+        assert_eq!(c.get(1, true), Some(&b"SELECT 1"[..]));
+        assert_eq!(c.get(1, false), Some(&b"EXPLAIN SELECT 1"[..]));
     }
 
     #[test]
     fn bytes_stay_bounded_and_long_texts_are_not_kept() {
         let mut c = Carried::new();
         for n in 0..1000 {
-            c.put_normalised(n, 0, vec![b'x'; 4096]);
+            c.put(n, true, 0, vec![b'x'; 4096]);
             assert!(c.bytes <= MAX_BYTES);
-            assert!(c.touch(n, 0));
+            assert!(c.touch(n, true, 0));
         }
-        c.put_normalised(5000, 0, vec![b'x'; MAX_TEXT + 1]);
-        assert!(!c.touch(5000, 0));
+        c.put(5000, true, 0, vec![b'x'; MAX_TEXT + 1]);
+        assert!(!c.touch(5000, true, 0));
     }
 
     #[test]
     fn a_new_text_for_the_same_statement_replaces_the_old() {
         let mut c = Carried::new();
-        c.put_normalised(1, 0, vec![b'a'; 10]);
-        c.put_normalised(1, 0, vec![b'b'; 20]);
-        assert_eq!(c.get(1), Some(Found::Normalised(&[b'b'; 20][..])));
+        c.put(1, true, 0, vec![b'a'; 10]);
+        c.put(1, true, 0, vec![b'b'; 20]);
+        assert_eq!(c.get(1, true), Some(&[b'b'; 20][..]));
         assert_eq!(c.bytes, 20);
     }
 
     #[test]
     fn a_text_of_another_era_is_to_be_replaced_but_better_than_none() {
         let mut c = Carried::new();
-        c.put_normalised(1, 0, b"old".to_vec());
-        assert!(!c.touch(1, 1));
-        assert_eq!(c.get(1), Some(Found::Normalised(b"old")));
-        c.put_normalised(1, 1, b"new".to_vec());
-        assert!(c.touch(1, 1));
-        assert_eq!(c.get(1), Some(Found::Normalised(b"new")));
+        c.put(1, true, 0, b"old".to_vec());
+        assert!(!c.touch(1, true, 1));
+        assert_eq!(c.get(1, true), Some(&b"old"[..]));
+        c.put(1, true, 1, b"new".to_vec());
+        assert!(c.touch(1, true, 1));
+        assert_eq!(c.get(1, true), Some(&b"new"[..]));
     }
 }

@@ -60,11 +60,18 @@ fn definitions(major: u16) -> Vec<String> {
     ]
 }
 
-/// Makes the schema's objects as this server major has them, anew if they are there.
+/// Makes the schema's objects as this server major has them, anew if they are another's; those that are right stay as
+/// they are, with their grants. Runs with `search_path = pg_catalog`, as its declaration says.
 #[pg_extern(sql = false)]
 fn pgss_rs_refresh_compat() -> Result<(), pgrx::spi::Error> {
-    let exists = "SELECT to_regclass('pgss_compat.pg_stat_statements') IS NOT NULL";
-    let again = Spi::get_one::<bool>(exists)?.unwrap_or(false);
+    let columns = "SELECT string_agg(attname, ',' ORDER BY attnum) FROM pg_attribute
+                   WHERE attrelid = to_regclass('pgss_compat.pg_stat_statements') AND attnum > 0";
+    let columns = Spi::get_one::<String>(columns)?;
+    let again = columns.is_some();
+    let right: Vec<&str> = columns::contrib(server::MAJOR).map(|(name, _)| name).collect();
+    if columns.is_some_and(|names| names == right.join(",")) {
+        return Ok(());
+    }
     if again {
         for object in OBJECTS.iter().rev() {
             Spi::run(&format!("ALTER EXTENSION pgss_rs DROP {object}"))?;

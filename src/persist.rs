@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// In the data directory, which is every server process's working directory.
 const FILE: &str = "pg_stat/pgss_rs.stat";
+/// Is there when a data directory that was copied by a base backup is started for the first time.
+const BACKUP_LABEL: &str = "backup_label";
 const NEW_FILE: &str = "pg_stat/pgss_rs.stat.tmp";
 
 /// Writes the file. Entries that come or go meanwhile may or may not be in it.
@@ -62,9 +64,16 @@ fn saved(table: &SharedTable, slot: u32, body: &Body) -> Saved {
     }
 }
 
-/// Reads the file, if there is one, into a table that nobody uses yet.
+/// Reads the file, if there is one, into a table that nobody uses yet. A copy of another server's data directory starts
+/// empty: what the file says was never executed there.
 fn restore(table: &SharedTable) {
-    let file = match File::open(FILE) {
+    if Path::new(BACKUP_LABEL).exists() {
+        return;
+    }
+    // only a regular file is opened: to open a pipe would wait for ever
+    let regular =
+        |file: fs::Metadata| if file.is_file() { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) };
+    let file = match fs::metadata(FILE).and_then(regular).and_then(|()| File::open(FILE)) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return,
         Err(e) => {

@@ -4,7 +4,7 @@
 //! the index and, for a new statement, finds its text and makes an entry. Nothing here raises; what cannot be kept is
 //! counted as skipped.
 
-use crate::carried::{Carried, Found};
+use crate::carried::Carried;
 use crate::counters::{Counters, Event};
 use crate::guc;
 use crate::key::Key;
@@ -86,7 +86,8 @@ impl Remembered {
 pub enum TextOf {
     /// Normalised when it was analysed, and carried since.
     Carried,
-    /// A utility statement's: as it was written.
+    /// A utility statement's on 15: as it was written. (Unless it is only part of another statement, of whose rule's
+    /// action say; then it has that one's identifier and text.)
     Source,
 }
 
@@ -130,8 +131,8 @@ fn record_slowly(
             table.update_or_insert(key, new, change)
         };
         match text {
-            TextOf::Source => insert(statement.text().0),
-            TextOf::Carried => with_carried_text(statement, insert),
+            TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),
+            _ => with_carried_text(statement, key.toplevel, insert),
         }
     }));
     let slot = slot.unwrap_or_else(|_| {
@@ -142,12 +143,8 @@ fn record_slowly(
     Some(slot)
 }
 
-fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
-    let carried = CARRIED.with(|c| match c.get(statement.queryid) {
-        Some(Found::Normalised(text)) => Some(f(text)),
-        Some(Found::AsWritten) => Some(f(statement.text().0)),
-        None => None,
-    });
+fn with_carried_text<R>(statement: &Statement, toplevel: bool, f: impl Fn(&[u8]) -> R) -> R {
+    let carried = CARRIED.with(|c| c.get(statement.queryid, toplevel).map(&f));
     carried.flatten().unwrap_or_else(|| {
         // No longer carried: every literal goes, the ones that analysis would have left in place too. Without memory
         // for that there is no text, but never one with literals.
@@ -159,30 +156,23 @@ fn with_carried_text<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
 /// Makes sure that the text of a statement that was just analysed will be at hand when it is executed. `key` is what
 /// it would be counted under.
 ///
-/// With `copied`, a text without constants is kept as well: the source as the executor has it holds more than it.
-///
 /// After a reset all texts are taken anew: statements with the same identifier may differ in names and spaces, and the
 /// one that comes first after a reset is the one whose text is shown, as with pg_stat_statements.
 #[inline]
-pub fn carry(analysed: &Analysed, copied: bool, key: impl Fn() -> Key) {
+pub fn carry(analysed: &Analysed, toplevel: bool, key: impl Fn() -> Key) {
     let Some(table) = table() else { return };
     let era = table.resets();
-    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid, era));
+    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid, toplevel, era));
     if known == Some(false) {
-        carry_new(analysed, copied, &key(), era);
+        carry_new(analysed, &key(), era);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn carry_new(analysed: &Analysed, copied: bool, key: &Key, era: u32) {
-    let queryid = analysed.statement.queryid;
+fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
     // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        if !analysed.has_constants() && !copied {
-            CARRIED.with(|c| c.put_as_written(queryid, era));
-            return;
-        }
         if has_entry(key) {
             return;
         }
@@ -195,7 +185,7 @@ fn carry_new(analysed: &Analysed, copied: bool, key: &Key, era: u32) {
             server::standard_conforming_strings(),
         );
         if let Some(normalised) = normalised {
-            CARRIED.with(|c| c.put_normalised(queryid, era, normalised));
+            CARRIED.with(|c| c.put(key.queryid, key.toplevel, era, normalised));
         }
     }));
 }

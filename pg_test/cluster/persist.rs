@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{connect, distinct, number, observe, rows, start_with_pgss_rs, value};
@@ -267,4 +268,47 @@ fn a_smaller_table_takes_what_fits_and_loses_no_call() {
     assert_eq!(after, before);
     cluster.restart(Shutdown::Fast).unwrap();
     assert_eq!(sum_of_calls(&cluster), after);
+}
+
+/// A base backup carries the file with it; what it says was never executed on the copy.
+#[test]
+fn a_copy_made_by_a_base_backup_starts_empty() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert!(file(&cluster).exists());
+    let (directory, copy) = (cluster.data_dir().to_owned(), cluster.data_dir().with_extension("copy"));
+    let bin = crate::cluster::pg_config(crate::servers::pg_config().as_ref(), "--bindir").unwrap();
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    run(Command::new(bin + "/pg_basebackup")
+        .args(["-X", "stream", "-c", "fast", "-U", SUPERUSER, "-p", &cluster.port().to_string(), "-h"])
+        .arg(cluster.socket_dir())
+        .arg("-D")
+        .arg(&copy));
+    cluster.stop(Shutdown::Fast).unwrap();
+    run(Command::new("chown").arg("-R").arg(format!("--reference={}", directory.display())).arg(&copy));
+    fs::rename(&directory, directory.with_extension("old")).unwrap();
+    fs::rename(&copy, &directory).unwrap();
+    assert!(file(&cluster).exists());
+    cluster.start().unwrap();
+    assert!(!before.is_empty() && counted(&cluster).is_empty());
+}
+
+#[test]
+fn what_is_no_file_costs_one_log_line_and_no_start() {
+    let started_empty = |c: &Cluster| c.log().lines().filter(|l| l.contains("starting with empty")).count();
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    cluster.stop(Shutdown::Immediate).unwrap();
+    fs::remove_file(file(&cluster)).unwrap();
+    fs::create_dir(file(&cluster)).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(started_empty(&cluster), 1, "{}", cluster.log());
+    cluster.stop(Shutdown::Immediate).unwrap();
+    fs::remove_dir(file(&cluster)).unwrap();
+    let made = Command::new("mkfifo").arg(file(&cluster)).status().unwrap();
+    assert!(made.success());
+    cluster.start().unwrap();
+    assert_eq!(started_empty(&cluster), 2, "{}", cluster.log());
 }

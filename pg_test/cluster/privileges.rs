@@ -136,3 +136,32 @@ fn what_a_security_definer_function_executes_is_charged_to_its_owner_as_contrib_
     assert_eq!(charged("pgss_rs_stats"), expected);
     assert_eq!(charged("pg_stat_statements"), expected);
 }
+
+#[test]
+fn refreshing_what_is_right_leaves_the_grants_alone() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    session
+        .batch_execute(
+            "CREATE EXTENSION pgss_rs; REVOKE SELECT ON pgss_compat.pg_stat_statements FROM PUBLIC",
+        )
+        .unwrap();
+    let acl = "SELECT relacl::text FROM pg_class WHERE oid = 'pgss_compat.pg_stat_statements'::regclass";
+    let before = value(&mut session, acl);
+    session.batch_execute("SELECT pgss_rs_refresh_compat()").unwrap();
+    assert_eq!(value(&mut session, acl), before);
+    // another major's view is replaced, and belongs to the extension again
+    session
+        .batch_execute(
+            "ALTER EXTENSION pgss_rs DROP VIEW pgss_compat.pg_stat_statements;
+             DROP VIEW pgss_compat.pg_stat_statements;
+             CREATE VIEW pgss_compat.pg_stat_statements AS SELECT 1 AS of_another_major;
+             ALTER EXTENSION pgss_rs ADD VIEW pgss_compat.pg_stat_statements;
+             SELECT pgss_rs_refresh_compat()",
+        )
+        .unwrap();
+    session.batch_execute("SELECT userid, calls FROM pgss_compat.pg_stat_statements LIMIT 1").unwrap();
+    session.batch_execute("DROP EXTENSION pgss_rs").unwrap();
+    let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'pg_stat_statements%'";
+    assert_eq!(value(&mut session, left), "0");
+}

@@ -457,3 +457,61 @@ fn a_typed_parameter_of_the_extended_protocol_is_not_a_constant() {
     }
     assert_eq!(db.calls_and_rows("SELECT $1, $2", true), (2, 2));
 }
+
+/// A rule's NOTIFY has the identifier and the source of the statement that the rule is for, and runs first.
+#[test]
+fn no_literal_is_stored_by_a_utility_statement_of_a_rule() {
+    for db in [ALONE.database(), BESIDE.database(), BESIDE_INNER.database()] {
+        db.prepare("CREATE TABLE t (s text); CREATE RULE r AS ON DELETE TO t DO ALSO NOTIFY gone");
+        let mut session = db.session();
+        session
+            .batch_execute(&format!(
+                "SELECT '{SECRET}'; DELETE FROM t WHERE s = '{SECRET}'; SELECT 1, '{SECRET}'"
+            ))
+            .unwrap();
+        session.execute(&format!("DELETE FROM t WHERE s = '{SECRET}'"), &[]).unwrap();
+        assert_eq!(db.texts(), ["DELETE FROM t WHERE s = $1", "SELECT $1", "SELECT $1, $2"]);
+    }
+}
+
+/// What a rule puts in a statement's stead has no place in the source.
+#[test]
+fn no_literal_of_another_statement_is_stored_by_a_rule() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE TABLE t (s text); CREATE TABLE log (s text);
+         CREATE RULE r AS ON UPDATE TO t DO INSTEAD INSERT INTO log SELECT NEW.s",
+    );
+    let mut session = db.session();
+    session.batch_execute(&format!("SELECT '{SECRET}'; UPDATE t SET s = s")).unwrap();
+    assert_eq!(db.texts(), ["SELECT $1", "UPDATE t SET s = s"]);
+    db.reset();
+    session.batch_execute(&format!("PREPARE p AS UPDATE t SET s = s; SELECT '{SECRET}'")).unwrap();
+    session.batch_execute(&others()).unwrap();
+    db.reset();
+    session.batch_execute("EXECUTE p").unwrap();
+    assert_no_secret(&db, 1);
+}
+
+#[test]
+fn a_statement_that_was_explained_has_its_own_text_when_it_is_executed() {
+    let db = ALONE.database();
+    db.prepare("CREATE TABLE t (a int)");
+    let mut session = db.session_with(&["pgss_rs.track=all"]);
+    session.batch_execute("EXPLAIN SELECT a, a FROM t WHERE a = 5").unwrap();
+    session.batch_execute("SELECT a, a FROM t WHERE a = 6").unwrap();
+    let texts: Vec<(String, bool)> = db.entries().into_iter().map(|e| (e.query, e.toplevel)).collect();
+    assert!(texts.contains(&("SELECT a, a FROM t WHERE a = $1".to_owned(), true)), "{texts:?}");
+    assert!(texts.contains(&("EXPLAIN SELECT a, a FROM t WHERE a = $1".to_owned(), false)), "{texts:?}");
+}
+
+#[test]
+fn a_text_that_cannot_be_converted_does_not_keep_the_others_from_being_read() {
+    let latin1 = ALONE.database_with("ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    let ascii = ALONE.database_with("ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    latin1.session().batch_execute("CREATE TABLE \"é\" (a int)").unwrap();
+    let mut session = ascii.session();
+    session.batch_execute("CREATE EXTENSION pgss_rs").unwrap();
+    let found = "SELECT count(*) FROM pgss_rs_stats WHERE query = 'CREATE TABLE \"?\" (a int)'";
+    assert_eq!(value(&mut session, found), "1");
+}

@@ -11,13 +11,12 @@ impl ParseHooks for Parse {
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
     fn analysed(mut analysed: Analysed) {
-        let placed = nesting::placed(&analysed.statement);
-        if let Some(statement) = placed {
+        if let Some(statement) = nesting::placed(&analysed.statement) {
             analysed.statement = statement;
         }
         let level = nesting::level();
         if (level == 0 || guc::tracks(level)) && !server::is_parallel_worker() {
-            store::carry(&analysed, placed.is_some(), || key(analysed.statement.queryid, level));
+            store::carry(&analysed, level == 0, || key(analysed.statement.queryid, level));
         }
     }
 }

@@ -17,10 +17,6 @@ pub struct Analysed<'a> {
 }
 
 impl Analysed<'_> {
-    pub fn has_constants(&self) -> bool {
-        !self.constants.is_empty()
-    }
-
     /// The places of the constants from `start` in the source on, sorted. `None` when memory is short.
     pub fn constants(&self, start: usize) -> Option<Vec<Place>> {
         let mut places = Vec::new();

@@ -170,10 +170,10 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
     unsafe {
         let here = pg_sys::GetDatabaseEncoding();
         let sql_ascii = pg_sys::pg_enc::PG_SQL_ASCII as i32;
-        if encoding == here || here == sql_ascii {
+        if encoding == here {
             return new_text(bytes);
         }
-        let conversion = if encoding == sql_ascii {
+        let conversion = if encoding == sql_ascii || here == sql_ascii {
             pg_sys::InvalidOid
         } else {
             pg_sys::FindDefaultConversionProc(encoding, here)

@@ -34,6 +34,18 @@ impl Statement {
         Statement { queryid, source, location, len }
     }
 
+    /// Whether the identifier is that of the text, as it is for utility statements on 15; on others it is not known.
+    pub fn is_utility_of_its_own(&self) -> bool {
+        #[cfg(feature = "pg15")]
+        if !self.source.is_null() {
+            let some = core::ptr::dangling_mut();
+            // SAFETY: a live C string, as `new` demands; on 15 the statement's tree is only compared with null.
+            return self.queryid
+                == unsafe { super::utility::jumble(some, self.source, self.location, self.len) };
+        }
+        false
+    }
+
     /// Whether nothing says where in the source it stands.
     pub fn has_no_place(&self) -> bool {
         self.location <= 0 && self.len <= 0

@@ -112,7 +112,8 @@ unsafe fn around<H: UtilityHooks>(
 }
 
 /// The statement's identifier. pg_stat_statements, when it is called before us, has already set it to 0 for its own
-/// purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one.
+/// purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one, and a rule's
+/// action, which has no place in the source, has the one of the statement that the rule is for, which is lost then.
 ///
 /// # Safety
 /// A live statement and its source.
@@ -121,28 +122,47 @@ unsafe fn identifier(
     query_string: *const c_char,
     context: pg_sys::ProcessUtilityContext::Type,
 ) -> u64 {
-    // SAFETY: the caller's promise. The Query is a local that JumbleQuery only reads and puts the identifier into.
+    // SAFETY: the caller's promise.
     unsafe {
         let known = queryid((*pstmt).queryId);
         if known != 0
             || query_string.is_null()
+            || (*pstmt).stmt_location < 0
             || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_SUBCOMMAND
             || !super::server::computes_query_ids()
         {
             return known;
         }
+        jumble((*pstmt).utilityStmt, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len)
+    }
+}
+
+/// # Safety
+/// A live utility statement (on 15: not null) and its source.
+pub(super) unsafe fn jumble(
+    utility: *mut pg_sys::Node,
+    source: *const c_char,
+    stmt_location: i32,
+    stmt_len: i32,
+) -> u64 {
+    // SAFETY: the caller's promise. The Query is a local that JumbleQuery only reads and puts the identifier into; on
+    // 15 it looks at the source alone.
+    unsafe {
         let mut query = pg_sys::Query {
             type_: NodeTag::T_Query,
             commandType: pg_sys::CmdType::CMD_UTILITY,
-            utilityStmt: (*pstmt).utilityStmt,
-            stmt_location: (*pstmt).stmt_location,
-            stmt_len: (*pstmt).stmt_len,
+            utilityStmt: utility,
+            stmt_location,
+            stmt_len,
             ..core::mem::zeroed()
         };
         #[cfg(feature = "pg15")]
-        raw::JumbleQuery(&mut query, query_string);
+        raw::JumbleQuery(&mut query, source);
         #[cfg(not(feature = "pg15"))]
-        raw::JumbleQuery(&mut query);
+        {
+            let _ = source;
+            raw::JumbleQuery(&mut query);
+        }
         queryid(query.queryId)
     }
 }
