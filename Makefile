@@ -6,7 +6,6 @@
 # `bench` and `test` install what is missing (.ci/setup says what) and use a private copy of the server.
 
 PG_MAJOR ?= 15
-PG_CONFIG ?= $(shell command -v pg_config)
 OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
@@ -53,16 +52,25 @@ test-majors:
 		PG_CONFIG=$$pg_config cargo test --no-default-features --features load --test smoke; \
 	done
 
+# In recipes: PG_CONFIG is there and runs; its major.
+MAJOR_OF_PG_CONFIG = [ -n "$(PG_CONFIG)" ] && version=$$("$(PG_CONFIG)" --version 2>/dev/null) || \
+	{ echo "Say which server it is for: make $@ PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
+	major=$$(echo "$$version" | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+
+# pgrx wants to know each server from a configuration of its own, apart from the user's.
+PGRX_FOR_PG_CONFIG = mkdir -p target/pgrx-$$major; export PGRX_HOME=$$PWD/target/pgrx-$$major; \
+	printf '[configs]\npg%s = "%s"\n' "$$major" "$(PG_CONFIG)" > $$PGRX_HOME/config.toml
+
 install:
-	@[ -n "$(PG_CONFIG)" ] || { echo "make install PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
-	dir=$$($(PG_CONFIG) --pkglibdir); [ -w "$$dir" ] && sudo="" || sudo=--sudo; \
-	major=$$($(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'); \
+	@$(MAJOR_OF_PG_CONFIG); \
+	dir=$$("$(PG_CONFIG)" --pkglibdir); [ -w "$$dir" ] && sudo="" || sudo=--sudo; \
+	$(PGRX_FOR_PG_CONFIG); \
 	cargo pgrx install --release --pg-config "$(PG_CONFIG)" --no-default-features --features pg$$major $$sudo; \
 	echo "Now add pgss_rs to shared_preload_libraries, restart the server, and CREATE EXTENSION pgss_rs."
 
 package:
-	@[ -n "$(PG_CONFIG)" ] || { echo "make package PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
-	major=$$($(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'); \
+	@$(MAJOR_OF_PG_CONFIG); \
+	$(PGRX_FOR_PG_CONFIG); \
 	cargo pgrx package --pg-config "$(PG_CONFIG)" --no-default-features --features pg$$major --out-dir "$(OUT)"
 
 clean:

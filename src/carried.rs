@@ -21,10 +21,11 @@ struct Entry {
     text: Box<[u8]>,
 }
 
-/// What a text is found by: the statement's identifier, and whether it was analysed at the top level. The same
-/// statement may stand in another text there, in EXPLAIN say.
-fn name(queryid: u64, toplevel: bool) -> u64 {
-    if toplevel { queryid } else { queryid.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15 }
+/// What a text is found by: statement, role and level. The same statement may stand in another text at another level
+/// (in EXPLAIN, say), and its comments and names are its user's.
+#[inline(always)]
+pub fn name(queryid: u64, userid: u32, toplevel: bool) -> u64 {
+    queryid ^ (u64::from(userid) << 1 | u64::from(toplevel)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The texts one backend carries.
@@ -60,19 +61,17 @@ impl Carried {
 
     /// Whether a text of this era is known for the statement; if so it is now the most recently used of its set.
     #[inline]
-    pub fn touch(&mut self, queryid: u64, toplevel: bool, era: u32) -> bool {
-        self.find(name(queryid, toplevel)).is_some_and(|e| e.era == era)
+    pub fn touch(&mut self, name: u64, era: u32) -> bool {
+        self.find(name).is_some_and(|e| e.era == era)
     }
 
-    /// The statement's normalised text, of whatever era; if need be the one of the other level.
-    pub fn get(&mut self, queryid: u64, toplevel: bool) -> Option<&[u8]> {
-        let own = name(queryid, toplevel);
-        let found = if self.find(own).is_some() { own } else { name(queryid, !toplevel) };
-        self.find(found).map(|e| &*e.text)
+    /// The statement's normalised text, of whatever era.
+    pub fn get(&mut self, name: u64) -> Option<&[u8]> {
+        self.find(name).map(|e| &*e.text)
     }
 
     /// Remembers the statement's normalised text.
-    pub fn put(&mut self, queryid: u64, toplevel: bool, era: u32, text: Vec<u8>) {
+    pub fn put(&mut self, name: u64, era: u32, text: Vec<u8>) {
         if text.len() > MAX_TEXT {
             return;
         }
@@ -86,7 +85,6 @@ impl Carried {
             self.entries.fill_with(|| None);
             self.bytes = 0;
         }
-        let name = name(queryid, toplevel);
         let known = self.find(name).is_some();
         let set = &mut self.entries[Self::set(name)..][..WAYS];
         if !known {
@@ -102,70 +100,75 @@ impl Carried {
 mod tests {
     use super::*;
 
+    fn key(queryid: u64) -> u64 {
+        name(queryid, 10, true)
+    }
+
+    /// As many names that share a set.
+    fn of_one_set(count: usize) -> Vec<u64> {
+        (0..count as u64).map(|n| 1 + n * SETS as u64).collect()
+    }
+
     #[test]
     fn a_text_is_found_until_four_others_of_its_set_came() {
-        let mut c = Carried::new();
-        assert!(!c.touch(1, true, 0));
-        c.put(1, true, 0, b"SELECT $1".to_vec());
-        assert!(c.touch(1, true, 0));
-        assert_eq!(c.get(1, true), Some(&b"SELECT $1"[..]));
-        for n in 1..5 {
-            c.put(1 + n * SETS as u64, true, 0, Vec::new());
-        }
-        assert_eq!(c.get(1, true), None);
+        let (mut c, keys) = (Carried::new(), of_one_set(5));
+        assert!(!c.touch(keys[0], 0));
+        c.put(keys[0], 0, b"SELECT $1".to_vec());
+        assert!(c.touch(keys[0], 0));
+        assert_eq!(c.get(keys[0]), Some(&b"SELECT $1"[..]));
+        keys[1..].iter().for_each(|k| c.put(*k, 0, Vec::new()));
+        assert_eq!(c.get(keys[0]), None);
         assert_eq!(c.bytes, 0);
     }
 
     #[test]
     fn using_a_text_keeps_it() {
-        let mut c = Carried::new();
-        c.put(0, true, 0, b"kept".to_vec());
-        for n in 1..100 {
-            c.put(n * SETS as u64, true, 0, b"other".to_vec());
-            assert!(c.touch(0, true, 0));
+        let (mut c, keys) = (Carried::new(), of_one_set(50));
+        c.put(keys[0], 0, b"kept".to_vec());
+        for k in &keys[1..] {
+            c.put(*k, 0, b"other".to_vec());
+            assert!(c.touch(keys[0], 0));
         }
     }
 
     #[test]
-    fn each_level_has_its_own_text_and_the_others_is_better_than_none() {
+    fn each_level_and_each_user_has_a_text_of_its_own() {
         let mut c = Carried::new();
-        c.put(1, false, 0, b"EXPLAIN SELECT 1".to_vec());
-        assert!(!c.touch(1, true, 0));
-        assert_eq!(c.get(1, true), Some(&b"EXPLAIN SELECT 1"[..]));
-        c.put(1, true, 0, b"SELECT 1".to_vec());
-        assert_eq!(c.get(1, true), Some(&b"SELECT 1"[..]));
-        assert_eq!(c.get(1, false), Some(&b"EXPLAIN SELECT 1"[..]));
+        c.put(key(1), 0, b"SELECT /* mine */ 1".to_vec());
+        for other in [name(1, 11, true), name(1, 10, false)] {
+            assert_eq!(c.get(other), None);
+        }
     }
 
     #[test]
     fn bytes_stay_bounded_and_long_texts_are_not_kept() {
         let mut c = Carried::new();
         for n in 0..1000 {
-            c.put(n, true, 0, vec![b'x'; 4096]);
+            c.put(key(n), 0, vec![b'x'; 4096]);
             assert!(c.bytes <= MAX_BYTES);
-            assert!(c.touch(n, true, 0));
+            assert!(c.touch(key(n), 0));
         }
-        c.put(5000, true, 0, vec![b'x'; MAX_TEXT + 1]);
-        assert!(!c.touch(5000, true, 0));
+        c.put(key(5000), 0, vec![b'x'; MAX_TEXT + 1]);
+        assert!(!c.touch(key(5000), 0));
     }
 
     #[test]
     fn a_new_text_for_the_same_statement_replaces_the_old() {
         let mut c = Carried::new();
-        c.put(1, true, 0, vec![b'a'; 10]);
-        c.put(1, true, 0, vec![b'b'; 20]);
-        assert_eq!(c.get(1, true), Some(&[b'b'; 20][..]));
+        c.put(key(1), 0, vec![b'a'; 10]);
+        c.put(key(1), 0, vec![b'b'; 20]);
+        assert_eq!(c.get(key(1)), Some(&[b'b'; 20][..]));
         assert_eq!(c.bytes, 20);
     }
 
     #[test]
     fn a_text_of_another_era_is_to_be_replaced_but_better_than_none() {
         let mut c = Carried::new();
-        c.put(1, true, 0, b"old".to_vec());
-        assert!(!c.touch(1, true, 1));
-        assert_eq!(c.get(1, true), Some(&b"old"[..]));
-        c.put(1, true, 1, b"new".to_vec());
-        assert!(c.touch(1, true, 1));
-        assert_eq!(c.get(1, true), Some(&b"new"[..]));
+        c.put(key(1), 0, b"old".to_vec());
+        assert!(!c.touch(key(1), 1));
+        assert_eq!(c.get(key(1)), Some(&b"old"[..]));
+        c.put(key(1), 1, b"new".to_vec());
+        assert!(c.touch(key(1), 1));
+        assert_eq!(c.get(key(1)), Some(&b"new"[..]));
     }
 }

@@ -4,7 +4,7 @@
 //! the index and, for a new statement, finds its text and makes an entry. Nothing here raises; what cannot be kept is
 //! counted as skipped.
 
-use crate::carried::Carried;
+use crate::carried::{self, Carried};
 use crate::counters::{Counters, Event};
 use crate::guc;
 use crate::key::Key;
@@ -132,7 +132,7 @@ fn record_slowly(
         };
         match text {
             TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),
-            _ => with_carried_text(statement, key.toplevel, insert),
+            _ => with_carried_text(statement, key, insert),
         }
     }));
     let slot = slot.unwrap_or_else(|_| {
@@ -143,8 +143,12 @@ fn record_slowly(
     Some(slot)
 }
 
-fn with_carried_text<R>(statement: &Statement, toplevel: bool, f: impl Fn(&[u8]) -> R) -> R {
-    let carried = CARRIED.with(|c| c.get(statement.queryid, toplevel).map(&f));
+fn carried_name(key: &Key) -> u64 {
+    carried::name(key.queryid, key.userid, key.toplevel)
+}
+
+fn with_carried_text<R>(statement: &Statement, key: &Key, f: impl Fn(&[u8]) -> R) -> R {
+    let carried = CARRIED.with(|c| c.get(carried_name(key)).map(&f));
     carried.flatten().unwrap_or_else(|| {
         // No longer carried: every literal goes, the ones that analysis would have left in place too. Without memory
         // for that there is no text, but never one with literals.
@@ -158,19 +162,9 @@ fn with_carried_text<R>(statement: &Statement, toplevel: bool, f: impl Fn(&[u8])
 ///
 /// After a reset all texts are taken anew: statements with the same identifier may differ in names and spaces, and the
 /// one that comes first after a reset is the one whose text is shown, as with pg_stat_statements.
-#[inline]
-pub fn carry(analysed: &Analysed, toplevel: bool, key: impl Fn() -> Key) {
+pub fn carry(analysed: &Analysed, key: &Key) {
     let Some(table) = table() else { return };
     let era = table.resets();
-    let known = CARRIED.with(|c| c.touch(analysed.statement.queryid, toplevel, era));
-    if known == Some(false) {
-        carry_new(analysed, &key(), era);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
     // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if has_entry(key) {
@@ -185,9 +179,16 @@ fn carry_new(analysed: &Analysed, key: &Key, era: u32) {
             server::standard_conforming_strings(),
         );
         if let Some(normalised) = normalised {
-            CARRIED.with(|c| c.put(key.queryid, key.toplevel, era, normalised));
+            CARRIED.with(|c| c.put(carried_name(key), era, normalised));
         }
     }));
+}
+
+/// Whether the backend carries a text of the present era for the statement, or has no table to fill.
+#[inline(always)]
+pub fn carries(queryid: u64, userid: u32, toplevel: bool) -> bool {
+    let Some(table) = table() else { return true };
+    CARRIED.with(|c| c.touch(carried::name(queryid, userid, toplevel), table.resets())).unwrap_or(true)
 }
 
 /// Whether the backend remembers a slot for the key and it still is its.

@@ -165,3 +165,22 @@ fn refreshing_what_is_right_leaves_the_grants_alone() {
     let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'pg_stat_statements%'";
     assert_eq!(value(&mut session, left), "0");
 }
+
+/// Comments and names in a text are its user's; only the constants are nobody's.
+#[test]
+fn a_text_is_that_of_the_user_who_ran_it() {
+    let db = ALONE.database();
+    let role = format!("reader_{}", std::process::id());
+    db.prepare(&format!("CREATE ROLE {role}"));
+    let mut session = db.session();
+    session.batch_execute("SELECT /* mine */ count(*) FROM pg_class WHERE relname = 'x'").unwrap();
+    session.batch_execute(&format!("SET ROLE {role}")).unwrap();
+    session.batch_execute("SELECT /* theirs */ count(*) FROM pg_class WHERE relname = 'y'").unwrap();
+    session.batch_execute("RESET ROLE").unwrap();
+    let texts = db.texts();
+    for text in ["mine", "theirs"] {
+        let text = format!("SELECT /* {text} */ count(*) FROM pg_class WHERE relname = $1");
+        assert_eq!(texts.iter().filter(|t| **t == text).count(), 1, "{texts:#?}");
+    }
+    db.prepare(&format!("DROP ROLE {role}"));
+}

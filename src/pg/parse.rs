@@ -44,6 +44,8 @@ impl Analysed<'_> {
 
 /// What is done after analysis. It may not raise or unwind.
 pub trait ParseHooks {
+    /// Whether nothing is to be done for a statement with this identifier.
+    fn knows(queryid: u64) -> bool;
     /// Not called for statements without an identifier, nor for utility statements on 15.
     fn analysed(analysed: Analysed);
 }
@@ -99,9 +101,19 @@ unsafe fn after<H: ParseHooks>(
 #[inline(never)]
 fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, jstate: &pg_sys::JumbleState) {
     // 15 does not look for constants in utility statements
-    if query.queryId == 0 || (cfg!(feature = "pg15") && !query.utilityStmt.is_null()) {
-        return;
+    let sought = query.utilityStmt.is_null() || cfg!(not(feature = "pg15"));
+    let id = queryid(query.queryId);
+    if sought && id != 0 && !H::knows(id) {
+        analysed_anew::<H>(pstate, query, jstate);
     }
+}
+
+#[inline(never)]
+fn analysed_anew<H: ParseHooks>(
+    pstate: &pg_sys::ParseState,
+    query: &pg_sys::Query,
+    jstate: &pg_sys::JumbleState,
+) {
     let count = usize::try_from(jstate.clocations_count).unwrap_or(0);
     // SAFETY: the server fills `clocations` up to `clocations_count`, and the source outlives its analysis.
     let (constants, statement) = unsafe {

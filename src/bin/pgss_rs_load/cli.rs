@@ -40,11 +40,11 @@ pub struct Arguments {
     pub protocol: Option<Protocol>,
 
     /// Sessions at a time [default: one per CPU]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: Option<u32>,
 
     /// Measured time in all, without preparation and warm-up [default: 40 in cost, else 50]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_duration)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     /// Size of pgbench's tables: 100000 accounts each

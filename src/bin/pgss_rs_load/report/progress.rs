@@ -1,5 +1,6 @@
-//! The progress bar, on stderr and only where that is a terminal.
+//! The progress bar, on stderr; where that is no terminal, one line that says how long to wait.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +14,9 @@ pub struct Progress {
 impl Progress {
     /// `total`: what is to be measured.
     pub fn new(total: Duration) -> Self {
+        if !std::io::stderr().is_terminal() {
+            eprintln!("Measuring for {} s, after the preparation of the servers ...", total.as_secs());
+        }
         let bar = ProgressBar::new(total.as_millis() as u64);
         if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent:>3} %  {msg}")
         {
