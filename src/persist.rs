@@ -13,6 +13,7 @@ use crate::textpool::TextRef;
 use pgrx::prelude::*;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,13 +25,11 @@ const NEW_FILE: &str = "pg_stat/pgss_rs.stat.tmp";
 
 /// Writes the file. Entries that come or go meanwhile may or may not be in it.
 fn save(table: &SharedTable) -> io::Result<()> {
-    let bodies: Vec<(u32, Body)> = table.bodies().collect();
     let mut header = Header::new(server::MAJOR);
-    header.entries = bodies.len() as u64;
     header.stats_reset = table.stats_reset();
     header.dealloc = table.dealloc();
     header.evicted = table.evicted();
-    let entries = bodies.into_iter().map(|(slot, body)| saved(table, slot, &body));
+    let entries = table.bodies().map(|(slot, body)| saved(table, slot, &body));
     let written = File::create(NEW_FILE).and_then(|file| {
         let mut to = BufWriter::new(file);
         snapshot::write(&mut to, &header, entries)?;
@@ -80,7 +79,7 @@ fn restore(table: &SharedTable) {
             return log!("pgss_rs: could not read file \"{FILE}\": {e}; starting with empty statistics");
         }
     };
-    let (header, entries) = match snapshot::read(BufReader::new(file), server::MAJOR) {
+    let (header, mut entries) = match snapshot::read(BufReader::new(file), server::MAJOR) {
         Ok(read) => read,
         Err(Unreadable::Foreign) => {
             return log!("pgss_rs: file \"{FILE}\" is damaged; starting with empty statistics");
@@ -94,10 +93,13 @@ fn restore(table: &SharedTable) {
     };
     table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
     let now = server::now();
-    let restored = entries.filter(|e| table.restore(&body(e), e.text.bytes(), now)).count() as u64;
-    if restored < header.entries {
-        let lost = header.entries - restored;
-        log!("pgss_rs: {lost} of {} statements in file \"{FILE}\" were not restored", header.entries);
+    let restored = entries.by_ref().filter(|e| table.restore(&body(e), e.text.bytes(), now)).count() as u64;
+    match entries.written {
+        Some(written) if written == restored => {}
+        Some(written) => {
+            log!("pgss_rs: file \"{FILE}\" is damaged; restored {restored} of {written} statements");
+        }
+        None => log!("pgss_rs: file \"{FILE}\" is cut off; restored the first {restored} statements"),
     }
 }
 
@@ -126,8 +128,10 @@ pub fn startup() {
     }
     if let Some(table) = store::table()
         && guc::saves()
+        // a bug of ours must not keep the server from starting
+        && catch_unwind(AssertUnwindSafe(|| restore(table))).is_err()
     {
-        restore(table);
+        log!("pgss_rs: could not restore file \"{FILE}\"");
     }
     exit::at_clean_exit(save_now);
 }

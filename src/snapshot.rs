@@ -1,7 +1,7 @@
 //! The file that carries statistics over a restart: how it is written and read.
 //!
 //! One JSON object a line, each behind its CRC-32 in hexadecimal and a space. The first line is the [`Header`], then one
-//! [`Saved`] an entry. Objects name their fields; a field that is missing takes its default and one that is unknown is
+//! [`Saved`] an entry, and the last says how many there were. Objects name their fields; a field that is missing takes its default and one that is unknown is
 //! passed over, so that versions of ours read each other's files. A damaged line costs its own entry and no other.
 
 use crate::counters::{Counters, Evicted};
@@ -11,7 +11,7 @@ use std::io::{self, BufRead, Write};
 /// Changes only when older libraries must not read the file.
 const FORMAT: u32 = 1;
 /// A longer line is taken for damage.
-const LONGEST_LINE: u64 = 1 << 30;
+const LONGEST_LINE: u64 = 1 << 28;
 
 /// What is saved of the table as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,8 +20,6 @@ pub struct Header {
     pgss_rs_format: u32,
     /// Query identifiers of one server major mean nothing to another.
     server_major: u16,
-    /// How many entries follow.
-    pub entries: u64,
     pub stats_reset: i64,
     pub dealloc: u64,
     pub evicted: Evicted,
@@ -88,13 +86,25 @@ pub enum Unreadable {
     OtherMajor(u16),
 }
 
+/// The last line.
+#[derive(Serialize, Deserialize)]
+struct End {
+    end_after: u64,
+}
+
+/// Writes entry by entry: nothing is gathered in memory.
 pub fn write(
     mut to: impl Write,
     header: &Header,
     entries: impl IntoIterator<Item = Saved>,
 ) -> io::Result<()> {
     write_line(&mut to, header)?;
-    entries.into_iter().try_for_each(|entry| write_line(&mut to, &entry))?;
+    let mut end_after = 0;
+    for entry in entries {
+        write_line(&mut to, &entry)?;
+        end_after += 1;
+    }
+    write_line(&mut to, &End { end_after })?;
     to.flush()
 }
 
@@ -105,22 +115,37 @@ fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// The header, and the entries whose lines are whole.
-pub fn read<R: BufRead>(
-    mut from: R,
-    server_major: u16,
-) -> Result<(Header, impl Iterator<Item = Saved>), Unreadable> {
+/// The entries of a file whose lines are whole.
+pub struct Entries<R> {
+    from: R,
+    /// How many there should have been; known once all were read, unless the file is cut off.
+    pub written: Option<u64>,
+}
+
+impl<R: BufRead> Iterator for Entries<R> {
+    type Item = Saved;
+
+    fn next(&mut self) -> Option<Saved> {
+        loop {
+            let Some(line) = next_line(&mut self.from)? else { continue };
+            if let Some(end) = value::<End>(&line) {
+                self.written = Some(end.end_after);
+            } else if let Some(entry) = value::<Saved>(&line).filter(|e| e.queryid != 0) {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+/// The header, and the entries to be read.
+pub fn read<R: BufRead>(mut from: R, server_major: u16) -> Result<(Header, Entries<R>), Unreadable> {
     let first = next_line(&mut from).flatten();
     let header: Header = first.as_deref().and_then(value).ok_or(Unreadable::Foreign)?;
     match header {
         Header { pgss_rs_format: 0, .. } => Err(Unreadable::Foreign),
         Header { pgss_rs_format, .. } if pgss_rs_format > FORMAT => Err(Unreadable::Newer),
         Header { server_major: theirs, .. } if theirs != server_major => Err(Unreadable::OtherMajor(theirs)),
-        _ => {
-            let lines = std::iter::from_fn(move || next_line(&mut from));
-            let entries = lines.flatten().filter_map(|line| value::<Saved>(&line));
-            Ok((header, entries.filter(|e| e.queryid != 0)))
-        }
+        _ => Ok((header, Entries { from, written: None })),
     }
 }
 
@@ -176,7 +201,7 @@ mod tests {
             counters,
         };
         let entries = vec![entry(u64::MAX, b"SELECT\n $1"), entry(2, b"SELECT \xe9"), entry(3, b"")];
-        let header = Header { entries: 3, stats_reset: 9, dealloc: 4, ..Header::new(15) };
+        let header = Header { stats_reset: 9, dealloc: 4, ..Header::new(15) };
         (header, entries)
     }
 
@@ -194,8 +219,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_to_the_last_bit() {
         let file = file();
-        let (header, entries) = read(file.as_slice(), 15).unwrap();
-        assert_eq!((header, entries.collect::<Vec<_>>()), sample());
+        let (header, mut entries) = read(file.as_slice(), 15).unwrap();
+        assert_eq!((header, entries.by_ref().collect::<Vec<_>>()), sample());
+        assert_eq!(entries.written, Some(3));
     }
 
     #[test]
@@ -203,8 +229,11 @@ mod tests {
         let (file, (_, entries)) = (file(), sample());
         for end in 0..file.len() {
             let whole = file[..end].iter().filter(|b| **b == b'\n').count();
-            match entries_of(&file[..end]) {
-                Ok(got) => assert_eq!(got, entries[..whole - 1]),
+            match read(&file[..end], 15) {
+                Ok((_, mut got)) => {
+                    assert_eq!(got.by_ref().collect::<Vec<_>>(), entries[..whole - 1]);
+                    assert_eq!(got.written, None);
+                }
                 Err(e) => assert!(whole == 0 && e == Unreadable::Foreign),
             }
         }
@@ -239,7 +268,7 @@ mod tests {
         let json = r#"{"queryid":7,"from_the_future":[1,2],"counters":{"exec":{"calls":3.0},"more":1}}"#;
         let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
         let mut file = Vec::new();
-        write(&mut file, &Header::new(15), []).unwrap();
+        write_line(&mut file, &Header::new(15)).unwrap();
         file.extend_from_slice(line.as_bytes());
         let got = entries_of(&file).unwrap();
         assert_eq!((got.len(), got[0].queryid, got[0].counters.exec.calls), (1, 7, 3.0));
