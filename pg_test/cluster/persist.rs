@@ -139,13 +139,14 @@ fn a_file_that_is_not_as_it_should_be_costs_one_log_line_and_no_start() {
     cluster.stop(Shutdown::Fast).unwrap();
     let good = fs::read(file(&cluster)).unwrap();
     let mut bad_byte = good.clone();
-    let last_line = good[..good.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
-    bad_byte[last_line + 30] ^= 4;
+    let end = good[..good.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
+    bad_byte[end - 30] ^= 4;
     let other_major =
         String::from_utf8(good.clone()).unwrap().replacen("\"server_major\":15", "\"server_major\":14", 1);
     // (bytes, whether most entries are still to be had)
-    let cases: [(&[u8], bool); 6] = [
-        (&good[..good.len() - 10], true),
+    let cases: [(&[u8], bool); 7] = [
+        (&good[..end], true),
+        (&good[..end - 10], true),
         (&bad_byte, true),
         (&good[..good.len() / 2], false),
         (b"", false),
@@ -234,23 +235,27 @@ fn a_damaged_entry_costs_itself_alone() {
         bytes[at] ^= 1;
         bytes
     };
-    let cut = whole[..whole.len() - 10].to_vec();
+    let entries = lines.len() - 2; // but for the first line and the last
+    let cut = whole[..whole.len() - lines[entries + 1].len() - 10].to_vec();
     let missing = lines.iter().enumerate().filter(|(n, _)| *n != 7).flat_map(|(_, l)| l.to_vec()).collect();
-    for (name, damaged) in [("flipped", flipped), ("cut", cut), ("missing", missing)] {
-        fs::write(file(&cluster), &damaged).unwrap();
+    let damaged = format!("damaged; restored {} of {entries} statements", entries - 1);
+    let cut_off = format!("cut off; restored the first {} statements", entries - 1);
+    for (name, file_bytes, said) in
+        [("flipped", flipped, &damaged), ("cut", cut, &cut_off), ("missing", missing, &damaged)]
+    {
+        fs::write(file(&cluster), &file_bytes).unwrap();
         let seen = cluster.log().len();
         cluster.start().unwrap();
-        assert_eq!(everything(&cluster).0.len(), lines.len() - 2, "{name}");
-        let said = format!("pgss_rs: 1 of {} statements in file", lines.len() - 1);
-        assert!(cluster.log()[seen..].contains(&said), "{name}: {}", &cluster.log()[seen..]);
+        assert_eq!(everything(&cluster).0.len(), entries - 1, "{name}");
+        assert!(cluster.log()[seen..].contains(said), "{name}: {}", &cluster.log()[seen..]);
         cluster.stop(Shutdown::Immediate).unwrap();
     }
     // an entry written twice is there once
     let twice = [&whole[..], lines[5]].concat();
     fs::write(file(&cluster), &twice).unwrap();
     cluster.start().unwrap();
-    assert_eq!(everything(&cluster).0.len(), lines.len() - 1);
-    assert_eq!(sum_of_calls(&cluster), lines.len() as f64 - 1.0);
+    assert_eq!(everything(&cluster).0.len(), entries);
+    assert_eq!(sum_of_calls(&cluster), entries as f64);
 }
 
 #[test]
