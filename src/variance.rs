@@ -17,11 +17,8 @@ struct Cluster {
     ms: f64,
 }
 
-/// (What a portal that is fetched in portions runs is squared in portions too, when other statements are drawn in
-/// between; the same holds of the bound below.)
-///
-/// More entries than this within one top-level statement are squared in portions, which makes their error a little
-/// too small; a bound on memory.
+/// A bound on memory: more entries than this within one top-level statement are squared in portions, which makes their
+/// error a little too small. So are those of a portal that is fetched in portions with other drawn statements between.
 const MOST: usize = 1024;
 
 static OPEN: LocalRef<Vec<Cluster>> = LocalRef::new(Vec::new());

@@ -1,6 +1,6 @@
 //! Plannable statements, from the executor's start to its end.
 
-use super::{Beginning, draw_at, key, no_draw};
+use super::{Beginning, draw_at, key, no_draw, run_under};
 use crate::counters::{Event, Kind, Usage};
 use crate::key::Key;
 use crate::pg::exec::{self, Execution, ExecutorHooks};
@@ -45,7 +45,7 @@ impl ExecutorHooks for Hooks {
     fn passing() -> i32 {
         let level = nesting::level();
         if level == 0 {
-            nesting::set_weight(0.0);
+            run_under(0.0);
         }
         nesting::enter(level);
         level
@@ -94,7 +94,7 @@ impl ExecutorHooks for Hooks {
     fn running(record: Option<&mut Record>) -> i32 {
         let level = nesting::level();
         if level == 0 {
-            nesting::set_weight(record.as_ref().map_or(0.0, |r| r.weight));
+            run_under(record.as_ref().map_or(0.0, |r| r.weight));
         }
         nesting::enter(level);
         if let Some(record) = record {

@@ -44,6 +44,14 @@ fn draw_at(level: i32, planned: impl FnOnce() -> Option<u64>) {
     nesting::set_weight(sampling::draw());
 }
 
+/// A top-level run begins, under the draw that its own start made: a draw for planning that no execution took over is
+/// void, as the weight it left is gone.
+#[inline(always)]
+fn run_under(weight: f64) {
+    PLANNED.set(0);
+    nesting::set_weight(weight);
+}
+
 /// Whether a draw for the execution of a top-level statement now is certain to be none.
 #[inline(always)]
 fn no_draw() -> bool {
