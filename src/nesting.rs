@@ -12,6 +12,10 @@
 //! Transaction statements neither have a level (nothing is nested in them) nor change it, as they are the only ones
 //! that can fail in a transaction that is aborted already, where no callback would tell.
 //!
+//! Deferred triggers run at the commit, which is in no hook. What they execute is nested in the commit all the same: a
+//! statement at level 0 within a trigger makes the level 1, until the transaction's callback says that they have run.
+//! (pg_stat_statements takes it for statements of the client's.) The statements of one commit share one draw.
+//!
 //! The module also holds what else is known of the surroundings: the weight of the top-level statement that is running,
 //! which everything nested inherits, and the utility statement that is being executed, which what EXPLAIN explains is
 //! analysed in.
@@ -20,8 +24,11 @@ use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::xact::{self, TransactionHooks};
+use crate::variance;
 
 static LEVEL: Local<i32> = Local::new(0);
+/// Whether the level is 1 for the deferred triggers of a commit.
+static COMMITTING: Local<bool> = Local::new(false);
 static SUSPECT: Local<bool> = Local::new(false);
 /// The message in which the level became suspect.
 static ABORTED_IN: Local<i64> = Local::new(0);
@@ -50,6 +57,30 @@ struct Subtransaction {
 pub fn level() -> i32 {
     let level = LEVEL.get();
     if level != 0 && SUSPECT.get() { checked(level) } else { level }
+}
+
+/// The level of a statement that starts now: as [`level`], but never that of the client's statements in a trigger. The
+/// statements that a commit executes are under the draw that `draw` makes, at the first.
+#[inline(always)]
+pub fn level_of_statement(draw: impl FnOnce() -> f64) -> i32 {
+    let level = level();
+    if level == 0 && server::trigger_depth() > 0 { nest_in_commit(draw()) } else { level }
+}
+
+/// Back at `level` after a utility statement that counts as none, hence did not [`enter`]: what triggers execute in it
+/// is nested all the same.
+pub fn leave_uncounted(level: i32) {
+    COMMITTING.set(false);
+    LEVEL.set(level);
+}
+
+#[cold]
+#[inline(never)]
+fn nest_in_commit(weight: f64) -> i32 {
+    enter(0);
+    COMMITTING.set(true);
+    set_weight(weight);
+    1
 }
 
 /// Whether the level needs no check.
@@ -133,7 +164,18 @@ fn placed_in_executing(statement: &Statement) -> Option<Statement> {
 struct Hooks;
 
 impl TransactionHooks for Hooks {
+    fn committing() {
+        if COMMITTING.get() {
+            COMMITTING.set(false);
+            LEVEL.set(0);
+            if variance::is_open() {
+                variance::close();
+            }
+        }
+    }
+
     fn aborted() {
+        Self::committing();
         if LEVEL.get() != 0 {
             SUSPECT.set(true);
             ABORTED_IN.set(server::statement_start());

@@ -120,6 +120,57 @@ fn same_tokens(text: &[u8]) -> Option<usize> {
 /// `text` with every literal token replaced by `$n`, n counting on from the highest parameter in it. What a backslash
 /// means is not known here; where the two readings part, the text ends, with a last parameter.
 pub fn literals(text: &[u8]) -> Option<Vec<u8>> {
+    literals_but(text, |_| false)
+}
+
+/// As [`literals`], but the numbers that stand alone as arguments in calls of the function `name` stay.
+pub fn literals_but_numbers_given_to(name: &str, text: &[u8]) -> Option<Vec<u8>> {
+    let mut call = Call { name, depth: 0, before: b' ' };
+    let mut numbers = Vec::new();
+    for token in Lexer::new(text, true).filter(|t| t.kind != Kind::Blank) {
+        if call.takes(token.kind, &text[token.start..token.end]) {
+            numbers.try_reserve(1).ok()?;
+            numbers.push(token);
+        }
+    }
+    let followed = |t: &Token| {
+        let mut rest = Lexer { pos: t.end, ..Lexer::new(text, true) };
+        rest.next_significant().is_some_and(|next| matches!(text[next.start], b',' | b')'))
+    };
+    numbers.retain(followed);
+    literals_but(text, |t| numbers.iter().any(|n| n.start == t.start))
+}
+
+/// Follows the tokens of a text into the calls of a function.
+struct Call<'a> {
+    name: &'a str,
+    /// Of parentheses; 1 is among the function's arguments, 0 outside of any call.
+    depth: u32,
+    /// What the last token began with; `f` for the function's name.
+    before: u8,
+}
+
+impl Call<'_> {
+    /// Whether the next token is a number that follows the parenthesis or a comma of such a call.
+    fn takes(&mut self, kind: Kind, token: &[u8]) -> bool {
+        let first = token[0];
+        let number = kind == Kind::Literal && first.is_ascii_digit();
+        let taken = number && self.depth == 1 && matches!(self.before, b'(' | b',');
+        match first {
+            b'(' if self.depth > 0 || self.before == b'f' => self.depth += 1,
+            b')' => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        self.before = match first {
+            b'(' | b',' => first,
+            _ if token.eq_ignore_ascii_case(self.name.as_bytes()) => b'f',
+            _ => b' ',
+        };
+        taken
+    }
+}
+
+fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> {
     let sure = same_tokens(text).unwrap_or(text.len());
     let highest = Lexer::new(&text[..sure], true)
         .filter(|t| t.kind == Kind::Param)
@@ -128,7 +179,7 @@ pub fn literals(text: &[u8]) -> Option<Vec<u8>> {
         .unwrap_or(0);
     let mut out = Writer::new(text, highest)?;
     for token in Lexer::new(&text[..sure], true) {
-        if token.kind == Kind::Literal {
+        if token.kind == Kind::Literal && !stays(&token) {
             out.replace(token.start, token.end)?;
         }
     }
@@ -448,6 +499,30 @@ mod tests {
 
     fn lit(s: &str) -> String {
         String::from_utf8(literals(s.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn numbers_given_to_a_function_may_stay_and_nothing_else() {
+        let keeping = |s: &str| {
+            let kept = literals_but_numbers_given_to("reset", s.as_bytes()).unwrap();
+            String::from_utf8(kept).unwrap()
+        };
+        for (text, expected) in [
+            ("SELECT reset(0,0,0)", "SELECT reset(0,0,0)"),
+            ("SELECT s.RESET ( 1 , /* 7 */ 2 ), 3", "SELECT s.RESET ( 1 , /* 7 */ 2 ), $1"),
+            (
+                "SELECT reset(1, 'x', (SELECT 2), 3+4, f(5)), 'y'",
+                "SELECT reset(1, $1, (SELECT $2), $3+$4, f($5)), $6",
+            ),
+            ("SELECT reset(minmax => 1, 2) + 3", "SELECT reset(minmax => $1, 2) + $2"),
+            (
+                "SELECT 1, resets(2), reset, (3), \"reset\"(4)",
+                "SELECT $1, resets($2), reset, ($3), \"reset\"($4)",
+            ),
+            ("SELECT reset(1", "SELECT reset($1"),
+        ] {
+            assert_eq!(keeping(text), expected);
+        }
     }
 
     fn at(s: &str, locations: &[usize], highest: u32) -> String {

@@ -181,6 +181,7 @@ pub fn reset(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64, minmax_only: 
     } else if table.remove_where(picked) || (user, database, queryid) == (0, 0, 0) {
         table.reset_totals(now);
         persist::forget();
+        store::emptied();
     }
     now
 }

@@ -89,6 +89,8 @@ pub enum TextOf {
     /// A utility statement's on 15: as it was written. (Unless it is only part of another statement, of whose rule's
     /// action say; then it has that one's identifier and text.)
     Source,
+    /// As it was written, because there is nothing in it that could be a secret.
+    Written,
 }
 
 /// Adds an event to `key`'s entry. The slot, when there is one.
@@ -132,6 +134,7 @@ fn record_slowly(
         };
         match text {
             TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),
+            TextOf::Written => insert(statement.text().0),
             _ => with_carried_text(statement, key, insert),
         }
     }));
@@ -147,9 +150,36 @@ fn carried_name(key: &Key) -> u64 {
     carried::name(key.queryid, key.userid, key.toplevel)
 }
 
+/// The message in which this backend last removed all entries.
+static EMPTIED_IN: Local<i64> = Local::new(0);
+
+/// The statement that is running has removed all entries.
+///
+/// With pg_stat_statements its own text is then the one it was written with, which tells what the reset was given. So
+/// it is here, but for everything else in it: see [`normalize::literals_but_numbers_given_to`].
+pub fn emptied() {
+    EMPTIED_IN.set(server::statement_start());
+}
+
+fn with_text_of_reset<R>(statement: &Statement, f: impl Fn(&[u8]) -> R) -> Option<R> {
+    const NAME: &str = "pg_stat_statements_reset";
+    let text = statement.text().0;
+    let called = text.windows(NAME.len()).any(|w| w.eq_ignore_ascii_case(NAME.as_bytes()));
+    let normalised = called.then(|| normalize::literals_but_numbers_given_to(NAME, text))?;
+    normalised.map(|text| f(&text))
+}
+
+/// The text as it was analysed at the key's level, or at the other one: a commit's first statement is analysed before
+/// it is known to be nested.
 fn with_carried_text<R>(statement: &Statement, key: &Key, f: impl Fn(&[u8]) -> R) -> R {
-    let carried = CARRIED.with(|c| c.get(carried_name(key)).map(&f));
-    carried.flatten().unwrap_or_else(|| {
+    let other = Key { toplevel: !key.toplevel, ..*key };
+    let get = |key| CARRIED.with(|c| c.get(carried_name(key)).map(&f)).flatten();
+    if EMPTIED_IN.get() == server::statement_start()
+        && let Some(done) = with_text_of_reset(statement, &f)
+    {
+        return done;
+    }
+    get(key).or_else(|| get(&other)).unwrap_or_else(|| {
         // No longer carried: every literal goes, the ones that analysis would have left in place too. Without memory
         // for that there is no text, but never one with literals.
         let text = normalize::literals(statement.text().0);

@@ -371,6 +371,128 @@ fn a_change_of_track_within_a_statement_keeps_the_level() {
     assert_level_right(&db, &mut session);
 }
 
+/// With a deferred trigger on `d`, and a deferred foreign key from `child`.
+const DEFERRED: &str = "
+    CREATE TABLE d (a int);
+    CREATE CONSTRAINT TRIGGER c AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION on_insert();
+    CREATE TABLE parent (a int PRIMARY KEY);
+    INSERT INTO parent VALUES (1);
+    CREATE TABLE child (a int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);";
+const KEY_CHECKED: &str =
+    "SELECT $2 FROM ONLY \"public\".\"parent\" x WHERE \"a\" OPERATOR(pg_catalog.=) $1 FOR KEY SHARE OF x";
+
+#[test]
+fn what_deferred_triggers_execute_is_nested_in_the_commit() {
+    let (db, mut session) = database();
+    db.prepare(DEFERRED);
+    let mut nested = 0;
+    for commit in [
+        "INSERT INTO d VALUES (1), (2)",
+        "BEGIN; INSERT INTO d VALUES (1), (2); COMMIT",
+        "BEGIN; SAVEPOINT s; INSERT INTO d VALUES (1), (2); RELEASE s; COMMIT",
+        "BEGIN; INSERT INTO d VALUES (1), (2); SET CONSTRAINTS ALL IMMEDIATE; COMMIT",
+        "DO 'BEGIN INSERT INTO d VALUES (1); COMMIT; INSERT INTO d VALUES (2); END'",
+    ] {
+        session.batch_execute(commit).unwrap();
+        session.batch_execute(PROBE).unwrap();
+        nested += 2;
+        assert_eq!(db.calls(NESTED), (0, nested), "{commit}");
+    }
+    session.execute("INSERT INTO d VALUES ($1)", &[&3]).unwrap();
+    session.execute(PROBE, &[]).unwrap();
+    assert_eq!(db.calls(NESTED), (0, nested + 1));
+    assert_eq!(db.calls(PROBED), (6, 0));
+    for sql in ["INSERT INTO child VALUES (1)", "BEGIN; INSERT INTO child VALUES (1); COMMIT"] {
+        session.batch_execute(sql).unwrap();
+    }
+    session.batch_execute("BEGIN; INSERT INTO child VALUES (2); COMMIT").unwrap_err();
+    // analysed when the foreign key is first checked; its own parameter is the first
+    let checks = KEY_CHECKED.replace("$2", "1");
+    let checks = [KEY_CHECKED, &checks].map(|text| db.calls(text));
+    assert_eq!(checks.iter().map(|c| c.0).sum::<i64>(), 0);
+    assert_eq!(checks.iter().map(|c| c.1).sum::<i64>(), 3, "{:#?}", db.entries());
+    assert_level_right(&db, &mut session);
+}
+
+#[test]
+fn what_deferred_triggers_execute_first_may_be_a_cursor_or_utility_statement() {
+    let (db, mut session) = database();
+    db.prepare(
+        "CREATE TABLE d (a int);
+         CREATE FUNCTION loops() RETURNS trigger LANGUAGE plpgsql AS
+           'DECLARE r record;
+            BEGIN FOR r IN SELECT 1 AS looped LOOP PERFORM inner_f(r.looped); END LOOP; RETURN NEW; END';
+         CREATE FUNCTION locks() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN LOCK TABLE t; RETURN NEW; END';
+         CREATE CONSTRAINT TRIGGER a AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW WHEN (NEW.a = 1) EXECUTE FUNCTION loops();
+         CREATE CONSTRAINT TRIGGER b AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW WHEN (NEW.a = 2) EXECUTE FUNCTION locks()",
+    );
+    for planning in ["off", "on"] {
+        db.reset();
+        session.batch_execute(&format!("SET pgss_rs.track_planning = {planning}")).unwrap();
+        session.batch_execute("INSERT INTO d VALUES (1)").unwrap();
+        session.batch_execute("INSERT INTO d VALUES (2)").unwrap();
+        session.batch_execute(PROBE).unwrap();
+        assert_eq!(db.calls("SELECT $1 AS looped"), (0, 1), "{:#?}", db.entries());
+        assert_eq!(db.calls(NESTED), (0, 1));
+        assert_eq!(db.calls("LOCK TABLE t"), (0, 1));
+        assert_eq!(db.calls(PROBED), (1, 0));
+        assert_eq!(db.value("count(*)", "toplevel AND query ~ 'looped|nested_probe'"), "0");
+    }
+}
+
+#[test]
+fn what_deferred_triggers_execute_is_not_recorded_where_only_the_top_is() {
+    let (db, _) = database();
+    db.prepare(DEFERRED);
+    let mut session = db.session();
+    session.batch_execute("INSERT INTO d VALUES (1)").unwrap();
+    session.batch_execute("BEGIN; INSERT INTO d VALUES (1); COMMIT").unwrap();
+    assert_eq!(db.texts(), ["BEGIN", "COMMIT", "INSERT INTO d VALUES ($1)"]);
+}
+
+#[test]
+fn after_a_commit_that_deferred_triggers_made_fail_the_level_is_right() {
+    let (db, mut session) = database();
+    db.prepare(
+        "CREATE TABLE d (a int);
+         CREATE FUNCTION fails_in_trigger() RETURNS trigger LANGUAGE plpgsql AS
+           'BEGIN PERFORM catches(1); PERFORM fails_deep(1); RETURN NEW; END';
+         CREATE CONSTRAINT TRIGGER c AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW EXECUTE FUNCTION fails_in_trigger()",
+    );
+    for sql in ["INSERT INTO d VALUES (1)", "BEGIN; INSERT INTO d VALUES (1); COMMIT"] {
+        session.batch_execute(sql).unwrap_err();
+        assert_eq!(db.calls("SELECT catches($1)"), (0, 1), "{:#?}", db.entries());
+        assert_eq!(db.calls(NESTED), (0, 3));
+        assert_level_right(&db, &mut session);
+        session.execute("INSERT INTO d VALUES (1)", &[]).unwrap_err();
+        session.execute(PROBE, &[]).unwrap();
+        assert_eq!(db.calls(PROBED), (3, 0));
+        db.reset();
+    }
+}
+
+#[test]
+fn deferred_triggers_share_the_draw_of_their_commit() {
+    let (db, _) = database();
+    db.prepare(DEFERRED);
+    let mut session = db.session_with(&["pgss_rs.track=all", "pgss_rs.sample_rate=0.5"]);
+    for _ in 0..400 {
+        session.batch_execute("INSERT INTO d VALUES (1), (2), (3)").unwrap();
+    }
+    let nested = format!("NOT toplevel AND query = '{NESTED}'");
+    let sampled = db.number("sampled_calls", &nested);
+    assert_eq!(sampled % 3.0, 0.0);
+    assert!((sampled - 600.0).abs() < 3.0 * 5.0 * 10.0, "{sampled}"); // five standard deviations
+    assert_eq!(db.number("calls", &nested), 2.0 * sampled);
+    // each draw added three calls of weight two: the variance is the sum of 2 (2 - 1) 3^2
+    let variance = db.number("calls_stderr ^ 2", &nested);
+    assert!((variance - sampled / 3.0 * 18.0).abs() < 1e-6, "{variance}");
+}
+
 /// Each script runs in a session of its own, statement by statement; errors are part of it.
 const SCRIPTS: &[&[&str]] = &[
     &["SELECT outer_f(1)", "SELECT sql_f(1)", "DO 'BEGIN PERFORM inner_f(3); END'"],
@@ -390,9 +512,6 @@ const SCRIPTS: &[&[&str]] = &[
     &["CREATE TABLE parent (a int PRIMARY KEY)", "CREATE TABLE child (a int REFERENCES parent ON DELETE CASCADE)",
       "INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1)", "DELETE FROM parent WHERE a = 1",
       "INSERT INTO child VALUES (9)", "ALTER TABLE child ADD CHECK (a < 100)"],
-    &["CREATE TABLE d (a int)", "CREATE CONSTRAINT TRIGGER c AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
-       FOR EACH ROW EXECUTE FUNCTION on_insert()", "BEGIN", "INSERT INTO d VALUES (1)", "COMMIT",
-      "INSERT INTO d VALUES (2)", "BEGIN", "INSERT INTO d VALUES (3)", "SET CONSTRAINTS ALL IMMEDIATE", "COMMIT"],
     &["CREATE PROCEDURE commits() LANGUAGE plpgsql AS
        'BEGIN INSERT INTO t VALUES (1); COMMIT; INSERT INTO t VALUES (2); ROLLBACK; INSERT INTO t VALUES (3); END'",
       "CALL commits()", "SELECT 1", "BEGIN", "CALL commits()", "ROLLBACK", "SELECT 1"],

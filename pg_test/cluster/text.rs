@@ -347,6 +347,39 @@ fn no_literal_of_another_statement_is_stored_with_what_explain_runs() {
 }
 
 #[test]
+fn what_explain_explains_shows_the_whole_string_if_there_is_nothing_else_in_it() {
+    let db = ALONE.database();
+    let mut session = db.session_with(&["pgss_rs.track=all"]);
+    session.batch_execute("  EXPLAIN SELECT 5 AS alone;  ").unwrap();
+    session
+        .batch_execute(&format!("EXPLAIN SELECT 5 AS first; EXPLAIN SELECT '{SECRET}' AS second;"))
+        .unwrap();
+    let nested: Vec<String> = db.entries().into_iter().filter(|e| !e.toplevel).map(|e| e.query).collect();
+    assert_eq!(
+        nested,
+        ["EXPLAIN SELECT $1 AS alone;", "EXPLAIN SELECT $1 AS first", "EXPLAIN SELECT $1 AS second"]
+    );
+}
+
+#[test]
+fn the_statement_that_resets_everything_shows_what_it_was_given_and_no_other_constant() {
+    let cluster = start_with_pgss_rs(&[]);
+    let mut session = connect(&cluster, "postgres");
+    session.batch_execute("SET search_path = public, pgss_compat").unwrap();
+    let mut after = |sql: &str| {
+        session.batch_execute(sql).unwrap();
+        value(&mut session, "SELECT string_agg(query, '|') FROM pgss_rs_stats WHERE query ~ 'reset'")
+    };
+    assert_eq!(after("SELECT pg_stat_statements_reset(0, 0, 0)"), "SELECT pg_stat_statements_reset(0, 0, 0)");
+    let with_secret = format!("SELECT pg_stat_statements_reset(0,0), '{SECRET}', 5");
+    assert_eq!(after(&with_secret), "SELECT pg_stat_statements_reset(0,0), $1, $2");
+    assert_eq!(after("SELECT pgss_rs_reset(0, 0)"), "SELECT pgss_rs_reset($1, $2)");
+    after("SELECT pg_stat_statements_reset()");
+    let both = after("SELECT pg_stat_statements_reset(10,0,5)");
+    assert!(both.contains("SELECT pg_stat_statements_reset($1,$2,$3)"), "{both}"); // which removed nothing
+}
+
+#[test]
 fn a_utility_statement_that_failed_does_not_tell_the_place_of_a_later_statement() {
     let db = ALONE.database();
     db.prepare("CREATE TABLE t (a int)");

@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::pg::exec::{self, Execution, ExecutorHooks};
 use crate::pg::server;
 use crate::store::{self, TextOf};
-use crate::{guc, nesting, variance};
+use crate::{guc, nesting, sampling, variance};
 
 /// What is gathered of an execution that is looked at.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn starting(execution: Execution) -> i32 {
-        let level = nesting::level();
+        let level = nesting::level_of_statement(sampling::draw);
         draw_at(level, || Some(execution.queryid()));
         nesting::enter(level);
         level

@@ -4,11 +4,11 @@ use super::{Beginning, PLANNED, draw_at, key};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::nesting;
 use crate::pg::planner::{self, PlannerHooks};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
+use crate::{nesting, sampling};
 
 struct Planner;
 
@@ -24,7 +24,11 @@ impl PlannerHooks for Planner {
 
     #[inline(always)]
     fn starting(queryid: u64) -> i32 {
-        let level = nesting::level();
+        let level = if guc::tracks_planning() {
+            nesting::level_of_statement(sampling::draw)
+        } else {
+            nesting::level()
+        };
         draw_at(level, || None);
         if level == 0 && guc::drawing() != Drawing::Nothing {
             PLANNED.set(queryid);

@@ -10,7 +10,7 @@ use crate::nesting::{self, Executing};
 use crate::pg::server;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
-use crate::{guc, variance};
+use crate::{guc, sampling, variance};
 
 struct Hooks;
 
@@ -35,7 +35,7 @@ impl UtilityHooks for Hooks {
 
     #[inline]
     fn starting(utility: Utility) -> Span {
-        let level = nesting::level();
+        let level = nesting::level_of_statement(sampling::draw);
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {
             draw_at(level, || None);
@@ -62,17 +62,21 @@ impl UtilityHooks for Hooks {
         nesting::set_executing(span.before);
         if span.nests {
             nesting::leave(span.level);
+        } else if !utility.transaction {
+            nesting::leave_uncounted(span.level);
         }
         if let Some(mut r) = span.recorded {
-            if utility.sets {
-                // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to
+            // 15 shows utility statements as they are written
+            let mut text = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
+            if utility.sets && r.key.userid != server::user() {
+                // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to,
+                // and the role's name, which is all there is in them, stays
                 r.key.userid = server::user();
+                text = TextOf::Written;
             }
             let nanoseconds = r.beginning.elapsed();
             let mut usage = None;
             r.beginning.usage.add_since(&mut usage);
-            // 15 shows utility statements as they are written
-            let text = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
             let event = Event {
                 kind: Kind::Exec,
                 weight: r.weight,

@@ -9,6 +9,7 @@
 //! - `standard_*`: the server's own work, which raises whenever the user's statement fails. Plain frames only.
 //! - `GetUserId`, `GetCurrentStatementStartTimestamp`, `GetCurrentTimestamp`, `GetDatabaseEncoding`: read a variable
 //!   or the clock; cannot raise inside a backend's statement.
+//! - `pg_trigger_depth`: an SQL function without arguments that reads a variable, whatever it is called with.
 //! - `MemoryContextRegisterResetCallback` links what it is given.
 //! - `LWLockAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
 //! - `pg_encoding_mbcliplen`: reads bytes.
@@ -55,6 +56,7 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentStatementStartTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
     pub fn GetDatabaseEncoding() -> i32;
+    pub fn pg_trigger_depth(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
     pub fn MemoryContextRegisterResetCallback(
         context: pg_sys::MemoryContext,
         callback: *mut pg_sys::MemoryContextCallback,

@@ -41,6 +41,13 @@ pub fn now() -> i64 {
     unsafe { raw::GetCurrentTimestamp() }
 }
 
+/// How many triggers are being executed within each other.
+#[inline(always)]
+pub fn trigger_depth() -> i32 {
+    // SAFETY: reads a variable and does not look at its argument; see `raw`.
+    unsafe { raw::pg_trigger_depth(core::ptr::null_mut()) }.value() as i32
+}
+
 /// The database's encoding, as the server numbers them.
 pub fn encoding() -> i32 {
     // SAFETY: reads a variable; see `raw`.

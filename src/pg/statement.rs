@@ -51,10 +51,18 @@ impl Statement {
         self.location <= 0 && self.len <= 0
     }
 
-    /// The statement at the place of `around`, in whose source it stands.
+    /// The statement at the place of `around`, in whose source it stands; that is all of the source, with the semicolon,
+    /// if nothing else is in it.
     pub fn within(&self, around: &Statement) -> Option<Statement> {
-        let here = self.source == around.source;
-        here.then_some(Statement { queryid: self.queryid, ..*around })
+        if self.source != around.source || self.source.is_null() {
+            return None;
+        }
+        let whole = Statement { location: 0, len: 0, ..*self };
+        let (all, begin) = whole.text();
+        let (text, start) = around.text();
+        let outside = [&all[..start - begin], &all[start - begin + text.len()..]];
+        let alone = outside.iter().all(|part| part.iter().all(|b| b.is_ascii_whitespace() || *b == b';'));
+        Some(if alone { whole } else { Statement { queryid: self.queryid, ..*around } })
     }
 
     pub fn has_source(&self) -> bool {

@@ -5,6 +5,8 @@ use pgrx::pg_sys;
 
 /// What is done then. None of it may raise or unwind.
 pub trait TransactionHooks {
+    /// A transaction is about to be committed or prepared; its deferred triggers have run.
+    fn committing();
     /// A transaction was aborted: by an error, a ROLLBACK, or from within a procedure.
     fn aborted();
     fn subtransaction_begun(id: u32);
@@ -25,8 +27,12 @@ unsafe extern "C-unwind" fn transaction<H: TransactionHooks>(
     event: pg_sys::XactEvent::Type,
     _arg: *mut c_void,
 ) {
-    if event == pg_sys::XactEvent::XACT_EVENT_ABORT {
-        H::aborted();
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT | pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => {
+            H::committing()
+        }
+        pg_sys::XactEvent::XACT_EVENT_ABORT => H::aborted(),
+        _ => {}
     }
 }
 
