@@ -161,19 +161,28 @@ fn placed_in_executing(statement: &Statement) -> Option<Statement> {
     None
 }
 
+#[cold]
+#[inline(never)]
+fn triggers_have_run() {
+    COMMITTING.set(false);
+    LEVEL.set(0);
+    if variance::is_open() {
+        variance::close();
+    }
+}
+
 struct Hooks;
 
 impl TransactionHooks for Hooks {
+    #[inline(always)]
     fn committing() {
         if COMMITTING.get() {
-            COMMITTING.set(false);
-            LEVEL.set(0);
-            if variance::is_open() {
-                variance::close();
-            }
+            triggers_have_run();
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn aborted() {
         Self::committing();
         if LEVEL.get() != 0 {
