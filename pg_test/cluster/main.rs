@@ -14,6 +14,9 @@ mod error;
 
 mod servers;
 
+#[path = "../clients.rs"]
+mod clients;
+
 mod calling;
 mod concurrency;
 mod errors;
