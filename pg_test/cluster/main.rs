@@ -20,6 +20,7 @@ mod clients;
 mod calling;
 mod concurrency;
 mod errors;
+mod exporter;
 mod level;
 mod loading;
 mod persist;
