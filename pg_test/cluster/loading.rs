@@ -254,3 +254,19 @@ fn a_server_without_room_for_the_saver_starts_and_records() {
     let calls = "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT $1, $2, $3'";
     assert_eq!(number(&mut session, calls), 1.0);
 }
+
+#[test]
+fn contribs_extension_is_created_beside_ours_where_its_schema_is_said() {
+    let db = BESIDE.database();
+    db.prepare("CREATE EXTENSION pgss_rs");
+    let mut session = db.session_with(&["search_path=pgss_compat,public"]);
+    // it would go where our names are
+    assert_eq!(sqlstate_of(&mut session, "CREATE EXTENSION pg_stat_statements"), "42723");
+    session.batch_execute("CREATE EXTENSION pg_stat_statements SCHEMA public").unwrap();
+    let schema = |session: &mut Client, name: &str| {
+        let sql = format!("SELECT relnamespace::regnamespace FROM pg_class WHERE oid = '{name}'::regclass");
+        value(session, &sql)
+    };
+    assert_eq!(schema(&mut session, "pg_stat_statements"), "pgss_compat");
+    assert_eq!(schema(&mut session, "public.pg_stat_statements"), "public");
+}

@@ -14,9 +14,13 @@ mod error;
 
 mod servers;
 
+#[path = "../clients.rs"]
+mod clients;
+
 mod calling;
 mod concurrency;
 mod errors;
+mod exporter;
 mod level;
 mod loading;
 mod persist;

@@ -4,6 +4,9 @@
 #[path = "../../src/bin/pgss_rs_load/cluster.rs"]
 mod cluster;
 
+#[path = "../clients.rs"]
+mod clients;
+
 use cluster::{Cluster, SUPERUSER, Shutdown};
 use postgres::{Client, Config, NoTls};
 
