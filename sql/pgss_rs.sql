@@ -81,7 +81,10 @@ CREATE FUNCTION pgss_rs_info(
     OUT lock_waits bigint,
     OUT skipped bigint,
     OUT evicted_calls bigint,
-    OUT evicted_total_exec_time double precision
+    OUT evicted_total_exec_time double precision,
+    OUT library_version text,
+    OUT sql_version text,
+    OUT compat_current boolean
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pgss_rs_info_wrapper'

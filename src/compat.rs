@@ -5,8 +5,8 @@
 //! created and again (`pgss_rs_refresh_compat`) in a database that was carried over from an older major.
 
 use crate::columns;
-use crate::pg::server;
 use crate::pg::srf::{Record, Rows, Value};
+use crate::pg::{catalog, server};
 use crate::stats_fn;
 use pgrx::prelude::*;
 
@@ -60,16 +60,22 @@ fn definitions(major: u16) -> Vec<String> {
     ]
 }
 
+fn columns_there() -> Option<Vec<String>> {
+    catalog::columns_of(c"pgss_compat", c"pg_stat_statements")
+}
+
+/// Whether the schema's objects are this server major's.
+pub fn is_current() -> bool {
+    let right = columns::contrib(server::MAJOR).map(|(name, _)| name);
+    columns_there().is_some_and(|there| right.eq(there.iter().map(String::as_str)))
+}
+
 /// Makes the schema's objects as this server major has them, anew if they are another's; those that are right stay as
 /// they are, with their grants. Runs with `search_path = pg_catalog`, as its declaration says.
 #[pg_extern(sql = false)]
 fn pgss_rs_refresh_compat() -> Result<(), pgrx::spi::Error> {
-    let columns = "SELECT string_agg(attname, ',' ORDER BY attnum) FROM pg_attribute
-                   WHERE attrelid = to_regclass('pgss_compat.pg_stat_statements') AND attnum > 0";
-    let columns = Spi::get_one::<String>(columns)?;
-    let again = columns.is_some();
-    let right: Vec<&str> = columns::contrib(server::MAJOR).map(|(name, _)| name).collect();
-    if columns.is_some_and(|names| names == right.join(",")) {
+    let again = columns_there().is_some();
+    if again && is_current() {
         return Ok(());
     }
     if again {

@@ -79,7 +79,7 @@ fn restore(table: &SharedTable) {
             return log!("pgss_rs: could not read file \"{FILE}\": {e}; starting with empty statistics");
         }
     };
-    let (header, mut entries) = match snapshot::read(BufReader::new(file), server::MAJOR) {
+    let (header, mut entries) = match snapshot::read(BufReader::new(file)) {
         Ok(read) => read,
         Err(Unreadable::Foreign) => {
             return log!("pgss_rs: file \"{FILE}\" is damaged; starting with empty statistics");
@@ -87,10 +87,13 @@ fn restore(table: &SharedTable) {
         Err(Unreadable::Newer) => {
             return log!("pgss_rs: file \"{FILE}\" is of a newer version; starting with empty statistics");
         }
-        Err(Unreadable::OtherMajor(major)) => {
-            return log!("pgss_rs: file \"{FILE}\" is of PostgreSQL {major}; starting with empty statistics");
-        }
     };
+    if header.server_major != server::MAJOR {
+        let theirs = header.server_major;
+        log!(
+            "pgss_rs: file \"{FILE}\" is of PostgreSQL {theirs}; its statements may have other identifiers here"
+        );
+    }
     table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
     let now = server::now();
     let restored = entries.by_ref().filter(|e| table.restore(&body(e), e.text.bytes(), now)).count() as u64;

@@ -18,8 +18,8 @@ const LONGEST_LINE: u64 = 1 << 28;
 #[serde(default)]
 pub struct Header {
     pgss_rs_format: u32,
-    /// Query identifiers of one server major mean nothing to another.
-    server_major: u16,
+    /// Of the server that computed the query identifiers.
+    pub server_major: u16,
     pub stats_reset: i64,
     pub dealloc: u64,
     pub evicted: Evicted,
@@ -82,8 +82,6 @@ pub enum Unreadable {
     Foreign,
     /// Written by a library too new for this one.
     Newer,
-    /// Written on another server major.
-    OtherMajor(u16),
 }
 
 /// The last line.
@@ -138,13 +136,12 @@ impl<R: BufRead> Iterator for Entries<R> {
 }
 
 /// The header, and the entries to be read.
-pub fn read<R: BufRead>(mut from: R, server_major: u16) -> Result<(Header, Entries<R>), Unreadable> {
+pub fn read<R: BufRead>(mut from: R) -> Result<(Header, Entries<R>), Unreadable> {
     let first = next_line(&mut from).flatten();
     let header: Header = first.as_deref().and_then(value).ok_or(Unreadable::Foreign)?;
     match header {
         Header { pgss_rs_format: 0, .. } => Err(Unreadable::Foreign),
         Header { pgss_rs_format, .. } if pgss_rs_format > FORMAT => Err(Unreadable::Newer),
-        Header { server_major: theirs, .. } if theirs != server_major => Err(Unreadable::OtherMajor(theirs)),
         _ => Ok((header, Entries { from, written: None })),
     }
 }
@@ -213,13 +210,13 @@ mod tests {
     }
 
     fn entries_of(file: &[u8]) -> Result<Vec<Saved>, Unreadable> {
-        read(file, 15).map(|(_, entries)| entries.collect())
+        read(file).map(|(_, entries)| entries.collect())
     }
 
     #[test]
     fn what_was_written_is_read_to_the_last_bit() {
         let file = file();
-        let (header, mut entries) = read(file.as_slice(), 15).unwrap();
+        let (header, mut entries) = read(file.as_slice()).unwrap();
         assert_eq!((header, entries.by_ref().collect::<Vec<_>>()), sample());
         assert_eq!(entries.written, Some(3));
     }
@@ -229,7 +226,7 @@ mod tests {
         let (file, (_, entries)) = (file(), sample());
         for end in 0..file.len() {
             let whole = file[..end].iter().filter(|b| **b == b'\n').count();
-            match read(&file[..end], 15) {
+            match read(&file[..end]) {
                 Ok((_, mut got)) => {
                     assert_eq!(got.by_ref().collect::<Vec<_>>(), entries[..whole - 1]);
                     assert_eq!(got.written, None);
@@ -253,10 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn foreign_newer_and_other_majors_files_are_told_apart() {
+    fn foreign_and_newer_files_are_told_apart() {
         assert_eq!(entries_of(b""), Err(Unreadable::Foreign));
         assert_eq!(entries_of(b"\x00\x01\x02\n"), Err(Unreadable::Foreign));
-        assert_eq!(read(file().as_slice(), 16).map(|_| ()), Err(Unreadable::OtherMajor(15)));
         let newer = Header { pgss_rs_format: FORMAT + 1, ..Header::new(15) };
         let mut file = Vec::new();
         write(&mut file, &newer, []).unwrap();

@@ -1,16 +1,19 @@
 //! The SQL functions: what was counted, the state of the table, and resetting both.
 
-use crate::columns;
 use crate::counters::{Counters, Timing};
 use crate::key::Key;
 use crate::persist;
 use crate::pg::srf::{Rows, Value};
-use crate::pg::{privs, server};
+use crate::pg::{catalog, privs, server};
 use crate::store::{self, SharedTable};
 use crate::table::Body;
+use crate::{columns, compat};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The library's.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const COLUMNS: usize = columns::COLUMNS.len();
 
@@ -140,18 +143,49 @@ fn pgss_rs_info(mut rows: Rows) {
     let table = loaded();
     let state = table.state;
     let evicted = table.evicted();
-    rows.push(&[
-        Value::Int8(table.dealloc() as i64),
-        Value::Timestamptz(table.stats_reset()),
-        Value::Int8(i64::from(table.entries())),
-        Value::Int8(table.slots.len() as i64),
-        Value::Int8(table.texts.used_bytes() as i64),
-        Value::Int8(table.texts.total_bytes() as i64),
-        Value::Int8(state.lock_waits.load(Relaxed) as i64),
-        Value::Int8(state.skipped.load(Relaxed) as i64),
-        int(evicted.exec.calls),
-        Value::Float8(evicted.exec.total),
-    ]);
+    let text = |s| Value::Text(s, server::encoding());
+    let sql_version = catalog::extension_version(c"pgss_rs");
+    let values = [
+        ("dealloc", Value::Int8(table.dealloc() as i64)),
+        ("stats_reset", Value::Timestamptz(table.stats_reset())),
+        ("entries", Value::Int8(i64::from(table.entries()))),
+        ("max_entries", Value::Int8(table.slots.len() as i64)),
+        ("text_bytes_used", Value::Int8(table.texts.used_bytes() as i64)),
+        ("text_bytes_total", Value::Int8(table.texts.total_bytes() as i64)),
+        ("lock_waits", Value::Int8(state.lock_waits.load(Relaxed) as i64)),
+        ("skipped", Value::Int8(state.skipped.load(Relaxed) as i64)),
+        ("evicted_calls", int(evicted.exec.calls)),
+        ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
+        ("library_version", text(VERSION.as_bytes())),
+        ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
+        ("compat_current", Value::Bool(compat::is_current())),
+    ];
+    // by name, as an older version of the SQL may have fewer
+    let row =
+        rows.columns(|column| values.iter().find(|(name, _)| *name == column).map_or(Value::Null, |v| v.1));
+    rows.push(&row);
+    warn_of_old_objects(sql_version.as_deref());
+}
+
+/// Once for each call of `pgss_rs_info`, where somebody looks.
+fn warn_of_old_objects(sql_version: Option<&str>) {
+    let warn = |message: String, hint: &'static str| {
+        ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, function_name!())
+            .set_hint(hint)
+            .report(PgLogLevel::WARNING);
+    };
+    if let Some(version) = sql_version.filter(|v| *v != VERSION) {
+        warn(
+            format!("pgss_rs's objects in this database are of version {version}, its library of {VERSION}"),
+            "Run ALTER EXTENSION pgss_rs UPDATE.",
+        );
+    }
+    if !compat::is_current() {
+        warn(
+            "the objects in schema pgss_compat are not those of this server's pg_stat_statements".to_owned(),
+            "Run SELECT pgss_rs_refresh_compat().",
+        );
+    }
 }
 
 /// Removes the entries of a user, database and statement, 0 meaning all, or starts only their min and max anew. The

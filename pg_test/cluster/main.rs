@@ -32,4 +32,5 @@ mod sampling;
 mod settings;
 mod table;
 mod text;
+mod updates;
 mod usage;

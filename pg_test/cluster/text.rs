@@ -353,7 +353,7 @@ fn what_explain_explains_shows_the_whole_string_if_there_is_nothing_else_in_it()
     session.batch_execute("  EXPLAIN SELECT 5 AS alone;  ").unwrap();
     session.batch_execute(&format!("EXPLAIN SELECT 5, now(); EXPLAIN SELECT '{SECRET}', 6;")).unwrap();
     let nested: Vec<String> = db.entries().into_iter().filter(|e| !e.toplevel).map(|e| e.query).collect();
-    assert_eq!(nested, ["EXPLAIN SELECT $1 AS alone;", "EXPLAIN SELECT $1, now()", "EXPLAIN SELECT $1, $2"]);
+    assert_eq!(nested, ["EXPLAIN SELECT $1 AS alone;", "EXPLAIN SELECT $1, $2", "EXPLAIN SELECT $1, now()"]);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! SQL function or start-up code, pgrx's guarded `pg_sys` functions. In hooks, the unguarded ones of [`raw`].
 
 #[cfg(feature = "server")]
+pub mod catalog;
+#[cfg(feature = "server")]
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod exec;
