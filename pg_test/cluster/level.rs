@@ -371,6 +371,22 @@ fn a_change_of_track_within_a_statement_keeps_the_level() {
     assert_level_right(&db, &mut session);
 }
 
+/// Its execution ends with its caller's, when the caller's level is the present one.
+#[test]
+fn a_set_returning_function_cut_short_by_limit_is_nested_and_normalised() {
+    let (db, mut session) = database();
+    db.prepare(
+        "CREATE FUNCTION lazy() RETURNS SETOF int LANGUAGE sql AS
+         'SELECT i + 100 AS lazily FROM generate_series(1, 10) i'",
+    );
+    session.batch_execute("SELECT lazy() LIMIT 3; SELECT lazy() LIMIT 2").unwrap();
+    session.execute("SELECT lazy() LIMIT 2", &[]).unwrap();
+    let lazily = "SELECT i + $1 AS lazily FROM generate_series($2, $3) i";
+    assert_eq!(db.calls_and_rows(lazily, false), (3, 7));
+    assert_eq!(db.calls(lazily), (0, 3));
+    assert_level_right(&db, &mut session);
+}
+
 /// With a deferred trigger on `d`, and a deferred foreign key from `child`.
 const DEFERRED: &str = "
     CREATE TABLE d (a int);
