@@ -14,7 +14,8 @@ CREATE FUNCTION pgss_rs_info(
     OUT evicted_total_exec_time double precision,
     OUT library_version text,
     OUT sql_version text,
-    OUT compat_current boolean
+    OUT compat_current boolean,
+    OUT clock_source text
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pgss_rs_info_wrapper'

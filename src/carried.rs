@@ -50,6 +50,7 @@ impl Carried {
         (name as usize % SETS) * WAYS
     }
 
+    #[inline(never)]
     fn find(&mut self, name: u64) -> Option<&Entry> {
         let set = self.entries.get_mut(Self::set(name)..)?.get_mut(..WAYS)?;
         let n = set.iter().position(|e| e.as_ref().is_some_and(|e| e.name == name))?;
@@ -60,8 +61,16 @@ impl Carried {
     }
 
     /// Whether a text of this era is known for the statement; if so it is now the most recently used of its set.
-    #[inline]
+    #[inline(always)]
     pub fn touch(&mut self, name: u64, era: u32) -> bool {
+        match self.entries.get(Self::set(name)) {
+            Some(Some(first)) if first.name == name => first.era == era,
+            _ => self.touch_further(name, era),
+        }
+    }
+
+    #[inline(never)]
+    fn touch_further(&mut self, name: u64, era: u32) -> bool {
         self.find(name).is_some_and(|e| e.era == era)
     }
 

@@ -91,7 +91,8 @@ impl Timing {
         let off = ms - self.mean;
         let mean = self.mean + off * (weight / self.calls);
         // rounding must not carry the mean past the value it moves towards, hence never outside min..max
-        let mean = if off >= 0.0 { mean.min(ms) } else { mean.max(ms) };
+        let passed = if off >= 0.0 { mean > ms } else { mean < ms };
+        let mean = if passed { ms } else { mean };
         self.mean = mean;
         self.squares += weight * off * (ms - mean);
         if !self.seen {
@@ -150,7 +151,8 @@ const NS_PER_MS: f64 = 1e6;
 impl Counters {
     #[inline(always)]
     pub fn add(&mut self, e: &Event) {
-        let ms = e.nanoseconds as f64 / NS_PER_MS;
+        // signed ones convert in one instruction
+        let ms = e.nanoseconds as i64 as f64 / NS_PER_MS;
         let w = e.weight;
         match e.kind {
             Kind::Plan => self.plan.add(w, ms),
@@ -161,7 +163,7 @@ impl Counters {
                     self.first_exec = e.at;
                 }
                 self.last_exec = e.at;
-                self.rows += w * e.rows as f64;
+                self.rows += w * e.rows as i64 as f64;
                 if w > 1.0 && e.own_draw {
                     self.add_variance(w, 1.0, ms);
                 }

@@ -1,7 +1,9 @@
 //! The settings, all under `pgss_rs.`: what each means, its default and why.
 
+use crate::pg::clock::{self, Source};
 use crate::pg::gucs;
 use crate::pg::local::Local;
+use std::ffi::CStr;
 use std::time::Duration;
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
@@ -36,6 +38,43 @@ static SAVE: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Seconds from one snapshot to the next; 0: only when the server stops. Default 5 minutes: that much is lost in a
 /// crash, and 5000 entries with texts of ordinary length are a few MB to write.
 static SAVE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(300);
+
+/// The clock that times statements; names as PostgreSQL 19's setting has them.
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum TimingClockSource {
+    #[name = c"auto"]
+    Auto,
+    #[name = c"system"]
+    System,
+    #[name = c"tsc"]
+    Tsc,
+}
+
+/// Default auto: the time stamp counter is read in a quarter of the time that the system's clock takes, and used where
+/// the kernel itself relies on it.
+static TIMING_CLOCK_SOURCE: GucSetting<TimingClockSource> =
+    GucSetting::<TimingClockSource>::new(TimingClockSource::Auto);
+
+struct ClockSource;
+
+impl gucs::Assigned<i32> for ClockSource {
+    fn assigned(source: i32) {
+        clock::choose(match source {
+            s if s == TimingClockSource::System as i32 => Source::System,
+            s if s == TimingClockSource::Tsc as i32 => Source::Tsc,
+            _ => Source::Auto,
+        });
+    }
+}
+
+impl gucs::Checked for ClockSource {
+    fn refused(source: i32) -> Option<(&'static CStr, &'static CStr)> {
+        (source == TimingClockSource::Tsc as i32 && !clock::has_counter()).then_some((
+            c"This processor has no invariant time stamp counter.",
+            c"Use \"auto\" or \"system\".",
+        ))
+    }
+}
 
 /// What `track` and `sample_rate` together mean for the draw of a top-level statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -187,6 +226,12 @@ pub fn init() {
         86400,
         GucContext::Sighup,
         GucFlags::UNIT_S,
+    );
+    gucs::define_checked_choice::<ClockSource, _>(
+        c"pgss_rs.timing_clock_source",
+        c"Selects the clock that times statements.",
+        c"\"auto\" uses the processor's time stamp counter where the kernel relies on it, and else the system's clock.",
+        &TIMING_CLOCK_SOURCE,
     );
     gucs::reserve_prefix();
 }

@@ -7,7 +7,7 @@
 //!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`], [`columns`], [`snapshot`].
+//!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`].
 //!
 //! # Locks
 //!
@@ -32,6 +32,7 @@ pub mod normalize;
 pub mod snapshot;
 pub mod table;
 pub mod textpool;
+pub mod ticks;
 
 #[allow(unsafe_code)]
 pub mod pg;
@@ -74,7 +75,7 @@ mod module {
         if !crate::pg::server::is_preloading() {
             return;
         }
-        crate::pg::server::ask_for_query_ids();
+        crate::pg::clock::init();
         crate::guc::init();
         crate::store::init();
         crate::persist::init();

@@ -4,7 +4,7 @@ use crate::counters::{Counters, Timing};
 use crate::key::Key;
 use crate::persist;
 use crate::pg::srf::{Rows, Value};
-use crate::pg::{catalog, privs, server};
+use crate::pg::{catalog, clock, privs, server};
 use crate::store::{self, SharedTable};
 use crate::table::Body;
 use crate::{columns, compat};
@@ -158,6 +158,7 @@ fn pgss_rs_info(mut rows: Rows) {
         ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
         ("library_version", text(VERSION.as_bytes())),
         ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
+        ("clock_source", text(clock::source().as_bytes())),
         ("compat_current", Value::Bool(compat::is_current())),
     ];
     // by name, as an older version of the SQL may have fewer

@@ -12,7 +12,7 @@ pub mod utility;
 
 use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::pg::clock;
+use crate::pg::clock::{self, Reading};
 use crate::pg::local::Local;
 use crate::pg::server;
 use crate::pg::usage::Snapshot;
@@ -20,6 +20,24 @@ use crate::{nesting, sampling};
 
 /// The statement whose planning the last draw was for, until its execution takes the draw over.
 static PLANNED: Local<u64> = Local::new(0);
+
+/// The message of the simple protocol in which the last draw was made for a statement's analysis, and what it gave. It
+/// is the draw of everything that the message executes at the top until the next statement in it is analysed: a rule may
+/// make several statements of one.
+static PARSED_IN: Local<i64> = Local::new(i64::MIN);
+static PARSED_WEIGHT: Local<f64> = Local::new(0.0);
+
+/// Draws for a client's statement that is being analysed, to be executed in this message; whether it is looked at.
+#[inline(never)]
+fn draw_for_parsed() -> bool {
+    if guc::drawing() == Drawing::Nothing {
+        return false;
+    }
+    let weight = sampling::draw();
+    PARSED_WEIGHT.set(weight);
+    PARSED_IN.set(server::statement_start());
+    weight > 0.0
+}
 
 /// The key of a statement that starts now.
 #[inline]
@@ -33,6 +51,13 @@ fn key(queryid: u64, level: i32) -> Key {
 fn draw_at(level: i32, planned: impl FnOnce() -> Option<u64>) {
     if level != 0 {
         return;
+    }
+    match guc::drawing() {
+        Drawing::All if !server::is_parallel_worker() => return nesting::set_weight(1.0),
+        Drawing::Some if PARSED_IN.get() == server::statement_start() => {
+            return nesting::set_weight(PARSED_WEIGHT.get());
+        }
+        _ => {}
     }
     let for_planning = PLANNED.get();
     if for_planning != 0 {
@@ -61,24 +86,24 @@ fn no_draw() -> bool {
 /// The beginning of something that is timed.
 #[derive(Clone, Copy, Default)]
 struct Beginning {
-    clock: u64,
+    clock: Reading,
     usage: Snapshot,
 }
 
 impl Beginning {
     #[inline(always)]
     fn now() -> Self {
-        Beginning { usage: Snapshot::now(), clock: clock::nanoseconds() }
+        Beginning { usage: Snapshot::now(), clock: clock::now() }
     }
 
     #[inline(always)]
     fn set_now(&mut self) {
         self.usage.set_now();
-        self.clock = clock::nanoseconds();
+        self.clock = clock::now();
     }
 
     #[inline(always)]
     fn elapsed(&self) -> u64 {
-        clock::nanoseconds().saturating_sub(self.clock)
+        clock::nanoseconds_since(self.clock)
     }
 }

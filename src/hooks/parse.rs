@@ -1,13 +1,22 @@
 //! After a statement's analysis.
 
-use super::key;
+use super::{draw_for_parsed, key};
+use crate::guc::{self, Drawing};
 use crate::pg::parse::{self, Analysed, ParseHooks};
 use crate::pg::server;
-use crate::{guc, nesting, store};
+use crate::{nesting, store};
 
 struct Parse;
 
 impl ParseHooks for Parse {
+    /// A statement of the client's that is analysed to be executed once is drawn for now, and goes without an identifier
+    /// if it is not drawn. What may be executed again, under another draw, always has one; so has what is nested, which
+    /// functions keep.
+    #[inline(always)]
+    fn identifies(once: impl FnOnce() -> bool) -> bool {
+        nesting::level() != 0 || guc::drawing() == Drawing::All || !once() || draw_for_parsed()
+    }
+
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
     #[inline(always)]

@@ -29,9 +29,15 @@ impl PlannerHooks for Planner {
         } else {
             nesting::level()
         };
-        draw_at(level, || None);
-        if level == 0 && guc::drawing() != Drawing::Nothing {
-            PLANNED.set(queryid);
+        if level == 0 {
+            match guc::drawing() {
+                Drawing::Nothing => {}
+                Drawing::All => nesting::set_weight(1.0),
+                Drawing::Some => {
+                    draw_at(0, || None);
+                    PLANNED.set(queryid);
+                }
+            }
         }
         nesting::enter(level);
         level

@@ -34,21 +34,21 @@ impl UtilityHooks for Hooks {
     type Span = Span;
 
     #[inline]
-    fn starting(utility: Utility) -> Span {
+    fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Span {
         let level = nesting::level_of_statement(sampling::draw);
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {
             draw_at(level, || None);
         }
         let weight = nesting::weight();
-        let before = nesting::execute(utility.statement);
+        let looks = weight > 0.0 && guc::tracks_utility() && guc::tracks(level);
+        let queryid = if looks { identify() } else { 0 };
+        let before = nesting::execute(utility.statement.with_queryid(queryid));
         let nests = counts && !utility.transaction;
         if nests {
             nesting::enter(level);
         }
-        let queryid = utility.statement.queryid;
-        let records = weight > 0.0 && guc::tracks_utility() && guc::tracks(level) && queryid != 0;
-        let recorded = records.then(|| Recorded {
+        let recorded = (queryid != 0).then(|| Recorded {
             key: key(queryid, level),
             weight,
             at: server::statement_start(),
@@ -88,7 +88,8 @@ impl UtilityHooks for Hooks {
                 at: r.at,
                 own_draw: r.key.toplevel,
             };
-            let slot = store::record(&r.key, &event, text, || utility.statement);
+            let statement = || utility.statement.with_queryid(r.key.queryid);
+            let slot = store::record(&r.key, &event, text, statement);
             if !r.key.toplevel
                 && r.weight > 1.0
                 && let Some(slot) = slot

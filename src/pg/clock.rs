@@ -1,10 +1,195 @@
-//! The clock that times statements.
+//! The clock that times statements: the processor's time stamp counter where that can be relied on, else the system's.
+//!
+//! Relied on is a counter that the processor calls invariant and that the kernel itself tells the time by, for as long as
+//! the two agree (see [`crate::ticks`]); asked for by name, any invariant one. Each backend compares them by itself, a
+//! dozen times a second at most, and goes over to the system's clock for good when they disagree.
+
+use super::local::Local;
+use crate::ticks::{self, Moment, Ticks};
+use std::time::Duration;
+
+/// A reading, to be compared with a later one: ticks, or the system's nanoseconds with the highest bit set.
+#[derive(Clone, Copy, Default)]
+pub struct Reading(u64);
+
+const SYSTEM: u64 = 1 << 63;
+/// Nanoseconds between two comparisons of the clocks.
+const INTERVAL: f64 = 80e6;
+/// Of the first calibration. A pair of readings is some hundred nanoseconds apart.
+const CALIBRATION: Duration = Duration::from_millis(10);
+/// Where the kernel names the clock it uses.
+const KERNELS: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Whether readings are of the counter.
+static COUNTS: Local<bool> = Local::new(false);
+/// The counter at the last comparison, and how far it may go before the next.
+static LAST: Local<u64> = Local::new(0);
+static UNTIL: Local<u64> = Local::new(0);
+static FACTOR: Local<u64> = Local::new(0);
+/// As calibrated; what the backend knows of it.
+static TICKS: Local<Option<Ticks>> = Local::new(None);
+/// Whether the kernel tells the time by the counter.
+static KERNEL_COUNTS: Local<bool> = Local::new(false);
+
+/// Now.
+#[inline(always)]
+pub fn now() -> Reading {
+    if !COUNTS.get() {
+        return system();
+    }
+    let ticks = counter();
+    // as much as a difference, for a counter that was set back or never compared
+    if ticks.wrapping_sub(LAST.get()) > UNTIL.get() { compared() } else { Reading(ticks) }
+}
+
+/// Nanoseconds since an earlier reading; 0 if that is not earlier.
+#[inline(always)]
+pub fn nanoseconds_since(begin: Reading) -> u64 {
+    let ticks = counter().wrapping_sub(begin.0);
+    // likewise; a long time is one that the clocks were not compared in
+    if !COUNTS.get() || begin.0 & SYSTEM != 0 || ticks > UNTIL.get() {
+        return since(begin);
+    }
+    ticks::nanoseconds(FACTOR.get(), ticks)
+}
+
+#[inline(never)]
+fn since(begin: Reading) -> u64 {
+    let now = now();
+    if (begin.0 | now.0) & SYSTEM != 0 {
+        return between(begin, now);
+    }
+    ticks::nanoseconds(FACTOR.get(), now.0.saturating_sub(begin.0))
+}
+
+/// Between readings of which not both are of the counter.
+#[cold]
+#[inline(never)]
+fn between(begin: Reading, now: Reading) -> u64 {
+    let nows = if now.0 & SYSTEM != 0 { now } else { system() }.0 & !SYSTEM;
+    let begins = match TICKS.get() {
+        Some(ticks) if begin.0 & SYSTEM == 0 => ticks.system(begin.0, nows),
+        _ => begin.0 & !SYSTEM,
+    };
+    nows.saturating_sub(begins)
+}
+
+#[inline(never)]
+fn system() -> Reading {
+    Reading(monotonic() | SYSTEM)
+}
 
 /// Nanoseconds of a clock that never steps back, from an arbitrary start.
-#[inline]
-pub fn nanoseconds() -> u64 {
+fn monotonic() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the struct it is given; CLOCK_MONOTONIC exists on every system the server runs on.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
     (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
+}
+
+/// Compares the clocks and reads the one that is left.
+#[cold]
+#[inline(never)]
+fn compared() -> Reading {
+    let ticks = TICKS.get().and_then(|ticks| ticks.check(moment()));
+    match ticks {
+        Some(Ticks { rate, last: Some(last) }) => {
+            TICKS.set(ticks);
+            FACTOR.set(ticks.map_or(0, |t| t.factor()));
+            LAST.set(last.ticks);
+            UNTIL.set((INTERVAL / rate) as u64);
+            Reading(last.ticks)
+        }
+        _ => {
+            // what was the last comparison stays, to tell running executions' times by
+            COUNTS.set(false);
+            system()
+        }
+    }
+}
+
+/// Both clocks at nearly one moment: of some pairs of readings the one that took least.
+fn moment() -> Moment {
+    let pair = || {
+        let before = counter();
+        let ns = monotonic();
+        let after = counter();
+        (
+            after.wrapping_sub(before),
+            Moment { ticks: before.wrapping_add(after.wrapping_sub(before) / 2), ns },
+        )
+    };
+    let first = pair();
+    (0..3).map(|_| pair()).fold(first, |best, next| if next.0 < best.0 { next } else { best }).1
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 processor has it, and the server would not run where it is forbidden to programs.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn counter() -> u64 {
+    0
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_invariant() -> bool {
+    use core::arch::x86_64::__cpuid;
+    const POWER: u32 = 0x8000_0007;
+    __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx >> 8 & 1 == 1
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_invariant() -> bool {
+    false
+}
+
+/// Which clock is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The counter if the kernel uses it, else the system's clock.
+    Auto,
+    System,
+    /// The counter.
+    Tsc,
+}
+
+/// Looks what there is, in the postmaster; takes ten milliseconds.
+pub fn init() {
+    if !is_invariant() {
+        return;
+    }
+    KERNEL_COUNTS.set(std::fs::read_to_string(KERNELS).is_ok_and(|name| name.trim() == "tsc"));
+    let from = moment();
+    std::thread::sleep(CALIBRATION);
+    TICKS.set(Ticks::calibrate(from, moment()));
+}
+
+/// Whether there is a counter to use.
+pub fn has_counter() -> bool {
+    TICKS.get().is_some()
+}
+
+/// Uses another clock from now on. A counter that was given up is compared anew.
+pub fn choose(source: Source) {
+    let counts = match source {
+        Source::Auto => KERNEL_COUNTS.get(),
+        Source::System => false,
+        Source::Tsc => true,
+    };
+    if counts && let Some(ticks) = TICKS.get() {
+        TICKS.set(Some(Ticks { last: None, ..ticks }));
+        UNTIL.set(0);
+        LAST.set(0);
+    }
+    COUNTS.set(counts && has_counter());
+}
+
+/// The clock in use, as the setting names it.
+pub fn source() -> &'static str {
+    if COUNTS.get() { "tsc" } else { "system" }
 }

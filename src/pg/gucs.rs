@@ -67,6 +67,54 @@ pub fn define_choice<A: Assigned<i32>, T: GucEnum>(
     }
 }
 
+/// Says whether a setting may have a value, and if not, why and what to do. May not raise or unwind.
+pub trait Checked {
+    fn refused(value: i32) -> Option<(&'static CStr, &'static CStr)>;
+}
+
+unsafe extern "C-unwind" fn choice_checked<C: Checked>(
+    value: *mut i32,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: the server hands in the value to be checked, and clears the strings with the error's state; it does not
+    // free them one by one.
+    unsafe {
+        match C::refused(*value) {
+            None => true,
+            Some((detail, hint)) => {
+                pg_sys::GUC_check_errdetail_string = detail.as_ptr().cast_mut();
+                pg_sys::GUC_check_errhint_string = hint.as_ptr().cast_mut();
+                false
+            }
+        }
+    }
+}
+
+/// Defines a choice that superusers may set, of which not all are possible everywhere.
+pub fn define_checked_choice<A: Assigned<i32> + Checked, T: GucEnum>(
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<T>,
+) {
+    let (context, flags) = (GucContext::Suset, GucFlags::default());
+    // SAFETY: the hooks neither raise nor panic, as `Checked` and `Assigned` demand.
+    unsafe {
+        GucRegistry::define_enum_guc_with_hooks(
+            name,
+            short,
+            long,
+            setting,
+            context,
+            flags,
+            Some(choice_checked::<A>),
+            Some(choice_assigned::<A>),
+            None,
+        );
+    }
+}
+
 /// A number's current value, without the thread check of `GucSetting::get`.
 #[inline(always)]
 pub fn real(setting: &GucSetting<f64>) -> f64 {

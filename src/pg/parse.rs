@@ -1,6 +1,11 @@
 //! The hook after a statement's analysis, where the places of its constants are known.
+//!
+//! Where the server computes no identifiers for another reason, the statement gets its identifier here, if it is to have
+//! one: that is most of what a statement costs that is not looked at.
 
 use super::local::Local;
+use super::raw;
+use super::server;
 use super::statement::{Statement, queryid};
 use crate::normalize::Place;
 use pgrx::pg_sys;
@@ -44,6 +49,9 @@ impl Analysed<'_> {
 
 /// What is done after analysis. It may not raise or unwind.
 pub trait ParseHooks {
+    /// Whether a statement that has no identifier gets one. `once`: whether its analysis is certain to be for one
+    /// execution, at once.
+    fn identifies(once: impl FnOnce() -> bool) -> bool;
     /// Whether nothing is to be done for a statement with this identifier.
     fn knows(queryid: u64) -> bool;
     /// Not called for statements without an identifier, nor for utility statements on 15.
@@ -68,11 +76,88 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
 ) {
     // SAFETY: called by the server with a live parse state and query, and a jumble state or null.
     unsafe {
+        let jstate = if jstate.is_null()
+            && queryid((*query).queryId) == 0
+            && server::allows_query_ids()
+            && !is_execute(&*query)
+        {
+            if H::identifies(|| is_once(&*pstate)) { jumble(query, (*pstate).p_sourcetext) } else { jstate }
+        } else {
+            jstate
+        };
         match PREVIOUS.get() {
             Some(previous) => after::<H>(pstate, query, jstate, previous),
             None if jstate.is_null() => {}
             None => analysed::<H>(&*pstate, &*query, &*jstate),
         }
+    }
+}
+
+/// EXECUTE, of which only what it executes is counted.
+#[inline(always)]
+fn is_execute(query: &pg_sys::Query) -> bool {
+    // SAFETY: a live statement.
+    !query.utilityStmt.is_null() && unsafe { (*query.utilityStmt).type_ } == pg_sys::NodeTag::T_ExecuteStmt
+}
+
+/// Whether the statement comes from a message of the simple protocol: it is analysed to be executed once, now. Whatever
+/// is prepared, in the protocol or by PREPARE, is analysed with hooks for its parameters; when it is analysed again
+/// later, without, its source is a copy of its own. A message's string is a chunk of memory by itself.
+fn is_once(pstate: &pg_sys::ParseState) -> bool {
+    if pstate.p_paramref_hook.is_some() {
+        return false;
+    }
+    // SAFETY: plain reads of variables. The string that the backend says it is executing is the message's or a prepared
+    // statement's, which both begin a chunk; within a message of the extended protocol only the statement that it
+    // prepares, which has hooks, begins elsewhere.
+    unsafe {
+        let source = pstate.p_sourcetext;
+        !source.is_null()
+            && source == pg_sys::debug_query_string
+            && server::is_session()
+            && chunk_context(source.cast()) == pg_sys::MessageContext
+    }
+}
+
+/// # Safety
+/// The start of a chunk of memory from one of the server's contexts.
+#[cfg(feature = "pg15")]
+unsafe fn chunk_context(chunk: *const core::ffi::c_void) -> pg_sys::MemoryContext {
+    // SAFETY: on 15 every chunk has its context in front of it.
+    unsafe { *chunk.cast::<pg_sys::MemoryContext>().sub(1) }
+}
+
+/// # Safety
+/// As above.
+#[cfg(not(feature = "pg15"))]
+unsafe fn chunk_context(chunk: *const core::ffi::c_void) -> pg_sys::MemoryContext {
+    // SAFETY: the caller's promise.
+    unsafe { raw::GetMemoryChunkContext(chunk.cast_mut()) }
+}
+
+/// Gives the statement the identifier that the server would.
+///
+/// # Safety
+/// A live query (or one that is as good as live, for a utility statement) and its source.
+#[inline(always)]
+pub(super) unsafe fn jumble(
+    query: *mut pg_sys::Query,
+    source: *const core::ffi::c_char,
+) -> *mut pg_sys::JumbleState {
+    // SAFETY: the caller's promise; plain writes of a flag that the function asserts. An ERROR, for want of memory,
+    // would leave it set, whereupon the server computes the identifiers itself.
+    unsafe {
+        let asked = pg_sys::query_id_enabled;
+        pg_sys::query_id_enabled = true;
+        #[cfg(feature = "pg15")]
+        let jstate = raw::JumbleQuery(query, source);
+        #[cfg(not(feature = "pg15"))]
+        let jstate = {
+            let _ = source;
+            raw::JumbleQuery(query)
+        };
+        pg_sys::query_id_enabled = asked;
+        jstate
     }
 }
 

@@ -13,6 +13,7 @@
 //! - `MemoryContextRegisterResetCallback` links what it is given.
 //! - `LWLockAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
 //! - `pg_encoding_mbcliplen`: reads bytes.
+//! - `GetMemoryChunkContext`: reads the header of a chunk.
 //! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
 //!   statement's tree and takes about 2 kB, so it raises only when that much memory is not to be had.
 
@@ -65,6 +66,8 @@ unsafe extern "C-unwind" {
     pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
     pub fn pg_encoding_mbcliplen(encoding: i32, bytes: *const core::ffi::c_char, len: i32, limit: i32)
     -> i32;
+    #[cfg(not(feature = "pg15"))]
+    pub fn GetMemoryChunkContext(chunk: *mut core::ffi::c_void) -> pg_sys::MemoryContext;
     #[cfg(feature = "pg15")]
     pub fn JumbleQuery(
         query: *mut pg_sys::Query,

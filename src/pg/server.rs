@@ -69,18 +69,17 @@ pub fn standard_conforming_strings() -> bool {
     unsafe { pg_sys::standard_conforming_strings }
 }
 
-/// Whether the server computes identifiers for the statements it analyses.
-pub fn computes_query_ids() -> bool {
-    use pg_sys::ComputeQueryIdType::{COMPUTE_QUERY_ID_OFF, COMPUTE_QUERY_ID_ON};
-    // SAFETY: plain reads of settings.
-    let (setting, asked) = unsafe { (pg_sys::compute_query_id as u32, pg_sys::query_id_enabled) };
-    setting == COMPUTE_QUERY_ID_ON || (setting != COMPUTE_QUERY_ID_OFF && asked)
+/// Whether statements may have identifiers: `compute_query_id` is not off.
+#[inline(always)]
+pub fn allows_query_ids() -> bool {
+    // SAFETY: a plain read of a setting.
+    unsafe { pg_sys::compute_query_id as u32 != pg_sys::ComputeQueryIdType::COMPUTE_QUERY_ID_OFF }
 }
 
-/// Asks the server to compute identifiers where `compute_query_id` leaves it open.
-pub fn ask_for_query_ids() {
-    // SAFETY: sets a flag, while the library is being preloaded.
-    unsafe { pg_sys::EnableQueryId() };
+/// Whether this is a client's session (or a stand-alone backend's), not a worker of any kind.
+pub fn is_session() -> bool {
+    // SAFETY: plain reads of variables set when the process started.
+    unsafe { pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND || !pg_sys::IsUnderPostmaster }
 }
 
 /// Whether the library is being loaded through `shared_preload_libraries`.

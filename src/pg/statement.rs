@@ -46,6 +46,10 @@ impl Statement {
         false
     }
 
+    pub fn with_queryid(self, queryid: u64) -> Self {
+        Statement { queryid, ..self }
+    }
+
     /// Whether nothing says where in the source it stands.
     pub fn has_no_place(&self) -> bool {
         self.location <= 0 && self.len <= 0

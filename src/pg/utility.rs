@@ -9,7 +9,7 @@ use pgrx::pg_sys::{self, NodeTag};
 /// A utility statement about to be executed.
 #[derive(Clone, Copy)]
 pub struct Utility {
-    /// With the identifier 0 when none is to be had.
+    /// With the identifier that it has so far.
     pub statement: Statement,
     /// BEGIN, COMMIT, SAVEPOINT and so on.
     pub transaction: bool,
@@ -24,7 +24,8 @@ pub struct Utility {
 pub trait UtilityHooks {
     type Span: Copy;
 
-    fn starting(utility: Utility) -> Self::Span;
+    /// `identify` tells the identifier, or 0 when none is to be had.
+    fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Self::Span;
     /// `rows` as the command tag tells them, for the commands that move rows.
     fn ended(utility: Utility, span: Self::Span, rows: u64);
 }
@@ -98,21 +99,21 @@ unsafe fn around<H: UtilityHooks>(
     // ROLLBACK drops its plan), so only the source, which its portal or plan source keeps, and `qc`, which is the
     // caller's, are looked at.
     unsafe {
-        let queryid = identifier(pstmt, query_string, context);
+        let known = queryid((*pstmt).queryId);
         let tag = (*(*pstmt).utilityStmt).type_;
         let utility = Utility {
-            statement: Statement::new(queryid, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len),
+            statement: Statement::new(known, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len),
             transaction: tag == NodeTag::T_TransactionStmt,
             sets: matches!(tag, NodeTag::T_VariableSetStmt | NodeTag::T_DiscardStmt),
         };
-        let span = H::starting(utility);
+        let span = H::starting(utility, || identifier(pstmt, query_string, context));
         next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
         H::ended(utility, span, rows(qc));
     }
 }
 
-/// The statement's identifier. pg_stat_statements, when it is called before us, has already set it to 0 for its own
-/// purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one, and a rule's
+/// The statement's identifier, of a statement that is looked at. pg_stat_statements, when it is called before us, has
+/// already set it to 0 for its own purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one, and a rule's
 /// action, which has no place in the source, has the one of the statement that the rule is for, which is lost then.
 ///
 /// # Safety
@@ -129,7 +130,7 @@ unsafe fn identifier(
             || query_string.is_null()
             || (*pstmt).stmt_location < 0
             || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_SUBCOMMAND
-            || !super::server::computes_query_ids()
+            || !super::server::allows_query_ids()
         {
             return known;
         }
@@ -145,8 +146,8 @@ pub(super) unsafe fn jumble(
     stmt_location: i32,
     stmt_len: i32,
 ) -> u64 {
-    // SAFETY: the caller's promise. The Query is a local that JumbleQuery only reads and puts the identifier into; on
-    // 15 it looks at the source alone.
+    // SAFETY: the caller's promise. The Query is a local that is only read and given its identifier; on 15 the source
+    // alone is looked at.
     unsafe {
         let mut query = pg_sys::Query {
             type_: NodeTag::T_Query,
@@ -156,13 +157,7 @@ pub(super) unsafe fn jumble(
             stmt_len,
             ..core::mem::zeroed()
         };
-        #[cfg(feature = "pg15")]
-        raw::JumbleQuery(&mut query, source);
-        #[cfg(not(feature = "pg15"))]
-        {
-            let _ = source;
-            raw::JumbleQuery(&mut query);
-        }
+        super::parse::jumble(&mut query, source);
         queryid(query.queryId)
     }
 }
