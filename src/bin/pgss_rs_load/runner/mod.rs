@@ -1,5 +1,6 @@
 //! Runs a plan: starts the servers, puts the load on them, turns the samples into results.
 
+mod conservation;
 mod cost;
 mod cpu;
 mod throughput;

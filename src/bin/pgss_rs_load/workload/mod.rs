@@ -475,7 +475,9 @@ mod tests {
             for protocol in Protocol::value_variants().iter().filter(|p| workload.runs_in(**p)) {
                 let mut session = Session::connect(&cluster.socket()).unwrap();
                 let mut player = Player::new(*workload, *protocol, 2, 1, 0, &mut session).unwrap();
-                (0..10).for_each(|_| drop(player.play(&mut session).unwrap()));
+                for _ in 0..10 {
+                    player.play(&mut session).unwrap();
+                }
                 assert_eq!(player.sent(), 10 * u64::from(workload.statements_per_transaction()));
             }
         }
