@@ -47,7 +47,8 @@ pub enum Workload {
     Churn,
     /// Distinct statements: 4,500, as often each; they fit into the modules' default of 5,000
     WithinMax,
-    /// Distinct statements: 4,950 hot ones, as often each, and one in 100,000 that never came before
+    /// Distinct statements: 4,950 hot ones, as often each, and one in 100,000 that never came before; 5,000 entries are
+    /// full after some 5 million transactions
     SlowChurn,
     /// Distinct statements: 100,000, by Zipf's law with exponent 1
     Zipf,
