@@ -1,4 +1,5 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
+# make bench-churn   what it costs when more distinct statements keep coming than its table holds
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make install   PG_CONFIG=/path/pg_config: release build into that server
 # make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
@@ -10,7 +11,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench test test-majors install package clean
+.PHONY: bench bench-churn test test-majors install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -22,6 +23,10 @@ bench:
 	@$(SETUP); \
 	cargo pgrx install --release --pg-config "$$pg_config"; \
 	cargo load -- --pg-config "$$pg_config" $(ARGS)
+
+bench-churn:
+	@$(MAKE) --no-print-directory bench ARGS="throughput --workload churn --clients 4 \
+		--arms off,pgss_rs,pg_stat_statements --duration 120 $(ARGS)"
 
 test:
 	@$(SETUP); \

@@ -124,6 +124,20 @@ fn contribs_view_has_this_majors_columns_and_what_the_server_cannot_know_is_null
     assert_eq!(client.query_one(columns, &[]).unwrap().get::<_, i64>(0), expected);
 }
 
+/// The load driver makes statements distinct by it.
+#[test]
+fn statements_that_differ_in_the_name_of_a_cte_have_entries_of_their_own() {
+    let cluster = server();
+    let mut client = connect(&cluster);
+    for n in (0..50).chain(0..50) {
+        client.batch_execute(&format!("WITH c{n} AS (SELECT 1 AS n) SELECT n FROM c{n}")).unwrap();
+    }
+    let counts = "SELECT count(*), count(DISTINCT queryid), min(calls), max(calls) FROM pgss_rs_stats
+                  WHERE query LIKE 'WITH c% AS (SELECT $1 AS n) SELECT n FROM c%'";
+    let row = client.query_one(counts, &[]).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|column| row.get::<_, i64>(column)), [50, 50, 2, 2]);
+}
+
 /// From 16 on the server looks for constants in utility statements, from 18 on it takes lists of constants as one.
 #[test]
 fn texts_are_normalised_as_this_major_does() {

@@ -18,6 +18,7 @@ Examples:
   pgss_rs_load cost --workload now --arms off,pgss_rs,pgss_rs@0.1,pg_stat_statements
   pgss_rs_load cost --arms off,off                       (the noise of this box)
   pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
+  pgss_rs_load throughput --workload churn --arms off,pgss_rs,pg_stat_statements --max-entries 10000
   pgss_rs_load sweep --workload select-only --duration 120";
 
 /// Measures on throwaway servers what statement statistics cost on this box
@@ -35,7 +36,8 @@ pub struct Arguments {
     #[arg(long = "workload", value_name = "NAME")]
     pub workloads: Vec<Workload>,
 
-    /// How statements reach the server [default: prepared]
+    /// How statements reach the server [default: prepared; simple for workloads of distinct statements, whose texts come
+    /// once each and cannot be prepared]
     #[arg(long)]
     pub protocol: Option<Protocol>,
 
@@ -67,6 +69,10 @@ pub struct Arguments {
     /// Writes everything measured, raw blocks included, to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Statements that either module has room for: pgss_rs.max and pg_stat_statements.max [default: theirs, 5000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_073_741_823))]
+    pub max_entries: Option<u32>,
 
     /// A further setting of the servers; may be given several times
     #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
@@ -100,6 +106,8 @@ pub struct Plan {
     /// The baseline `off` first.
     pub arms: Vec<Arm>,
     pub seed: u64,
+    /// Of either module's table; `None`: the module's own default.
+    pub max_entries: Option<u32>,
     /// Of the servers, added by the user.
     pub settings: Vec<(String, String)>,
 }
@@ -126,13 +134,14 @@ impl Arguments {
                 plans.push(Plan {
                     mode,
                     workload: *workload,
-                    protocol: self.protocol.unwrap_or(Protocol::Prepared),
+                    protocol: self.protocol_of(*workload)?,
                     clients: self.clients.unwrap_or(cpus as u32),
                     duration: duration / workloads.len() as u32,
                     scale: self.scale,
                     pinned: !self.no_pin,
                     arms: self.arms_of(mode)?,
                     seed,
+                    max_entries: self.max_entries,
                     settings: self.settings.clone(),
                 });
             }
@@ -146,6 +155,17 @@ impl Arguments {
             && self.protocol.is_none()
             && self.clients.is_none()
             && self.duration.is_none()
+    }
+
+    fn protocol_of(&self, workload: Workload) -> Result<Protocol> {
+        let protocol = self.protocol.unwrap_or(workload.default_protocol());
+        if workload.runs_in(protocol) {
+            return Ok(protocol);
+        }
+        Err(Error::Request(format!(
+            "{} has too many distinct statements to prepare them: leave out --protocol (simple), or use extended",
+            workload.name()
+        )))
     }
 
     fn arms_of(&self, mode: Mode) -> Result<Vec<Arm>> {
@@ -251,6 +271,18 @@ mod tests {
     }
 
     #[test]
+    fn distinct_statements_are_sent_by_the_simple_protocol_and_never_prepared() {
+        let protocols = |arguments: &[&str]| -> Vec<Protocol> {
+            plans(arguments).unwrap().iter().map(|p| p.protocol).collect()
+        };
+        let mixed = ["throughput", "--workload", "churn", "--workload", "tpcb"];
+        assert_eq!(protocols(&mixed), [Protocol::Simple, Protocol::Prepared]);
+        assert_eq!(protocols(&["--workload", "zipf", "--protocol", "extended"]), [Protocol::Extended]);
+        let refused = plans(&["--workload", "within-max", "--protocol", "prepared"]).unwrap_err().to_string();
+        assert!(refused.starts_with("within-max has too many") && refused.contains("extended"), "{refused}");
+    }
+
+    #[test]
     fn bad_input_is_told_what_is_allowed() {
         let error = |arguments: &[&str]| plans(arguments).unwrap_err().to_string();
         assert!(error(&["throughput", "--arms", "pgss_rs"]).contains("needs off"));
@@ -259,6 +291,7 @@ mod tests {
         assert!(error(&["--workload", "none"]).contains("select-only"));
         assert!(error(&["--duration", "0"]).contains("from 1 to 86400"));
         assert!(error(&["--setting", "work_mem"]).contains("name=value"));
+        assert!(error(&["--max-entries", "99"]).contains("100..=1073741823"));
         assert!(error(&["speed"]).contains("throughput"));
     }
 }

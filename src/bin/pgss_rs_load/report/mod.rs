@@ -110,6 +110,8 @@ pub struct Throughput {
     pub arms: Vec<ArmThroughput>,
     /// The baseline against itself, as a fraction of its TPS.
     pub noise: Effect,
+    /// The baseline's 99th percentile of hot statements against itself, as a fraction; `None`: no statement is hot.
+    pub hot_noise: Option<Effect>,
     pub slices: Vec<ThroughputSlice>,
 }
 
@@ -134,6 +136,49 @@ pub struct ArmThroughput {
     /// Of TPS against the baseline, as a fraction; `None` for the baseline.
     pub change: Option<Effect>,
     pub finding: Option<Finding>,
+    /// `None`: the workload has no hot statements.
+    pub hot: Option<HotLatency>,
+    /// `None` for arms that count nothing, or not everything.
+    pub conservation: Option<Conservation>,
+}
+
+/// Latencies of the hot statements alone.
+#[derive(Debug, Serialize)]
+pub struct HotLatency {
+    pub transactions: u64,
+    /// ms
+    pub p50: f64,
+    /// ms
+    pub p99: f64,
+    /// ms
+    pub p999: f64,
+    /// Of the 99th percentile of a slice against the baseline, as a fraction; `None` for the baseline.
+    pub change: Option<Effect>,
+    pub finding: Option<Finding>,
+}
+
+/// Where the calls are that were sent to a server, warm-up included.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Conservation {
+    /// Statements the driver sent.
+    pub sent: u64,
+    /// Calls in the module's view.
+    pub kept: u64,
+    /// Calls of entries given up; `None`: the module does not tell.
+    pub evicted: Option<u64>,
+    /// Calls that could not be recorded; `None`: the module does not tell.
+    pub skipped: Option<u64>,
+    /// As the module's info view says: in pgss_rs entries given up, in pg_stat_statements how often some were.
+    pub dealloc: u64,
+}
+
+impl Conservation {
+    /// Calls missing without a word, or below zero: counted too many. `None` where the module does not tell what it
+    /// gave up.
+    pub fn lost(&self) -> Option<i64> {
+        let accounted = self.kept + self.evicted? + self.skipped?;
+        Some(self.sent as i64 - accounted as i64)
+    }
 }
 
 /// One slice, raw.
@@ -151,6 +196,8 @@ pub struct ThroughputSlice {
     pub latency_mean: f64,
     /// ms
     pub latency_stddev: f64,
+    /// ms; `None`: there were no hot statements.
+    pub hot_p99: Option<f64>,
 }
 
 /// A row of `pgss_rs_stats`.

@@ -3,7 +3,10 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-use super::{ArmThroughput, Comparison, Cost, Measure, Results, Run, SeenStatement, Throughput};
+use super::{
+    ArmThroughput, Comparison, Conservation, Cost, HotLatency, Measure, Results, Run, SeenStatement,
+    Throughput,
+};
 use crate::cli::Mode;
 use crate::env::Machine;
 use crate::stats::{Effect, Finding};
@@ -33,12 +36,13 @@ pub fn run(run: &Run) -> String {
     };
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
     let mut text = format!(
-        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}, seed {}\n",
+        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}, {}seed {}\n",
         plan.workload.name(),
         plan.protocol.name(),
         plan.scale,
         plan.duration.as_secs_f64(),
         if plan.pinned { "sessions tied to CPUs" } else { "sessions free to move" },
+        plan.max_entries.map_or_else(String::new, |n| format!("{} entries at most, ", grouped(n.into()))),
         plan.seed
     );
     for note in &run.notes {
@@ -47,7 +51,9 @@ pub fn run(run: &Run) -> String {
     text += "\n";
     text += &match &run.results {
         Results::Cost(cost) => cost_table(cost),
-        Results::Throughput(throughput) => throughput_table(throughput),
+        Results::Throughput(throughput) => {
+            throughput_table(throughput) + &hot_table(throughput) + &conservation_text(throughput)
+        }
     };
     text += &format!("\n{}\n", run.verdict);
     if let Some(seen) = &run.seen {
@@ -137,7 +143,18 @@ fn throughput_table(throughput: &Throughput) -> String {
 }
 
 fn throughput_row(arm: &ArmThroughput) -> Vec<String> {
-    let (change, range) = match (&arm.change, arm.finding) {
+    let (change, range) = change_cells(arm.change, arm.finding);
+    let mut row = vec![arm.arm.to_string(), format!("{:.0}", arm.tps), change, range];
+    let latencies = [arm.latency_mean, arm.latency_stddev, arm.latency_p50, arm.latency_p95, arm.latency_p99];
+    row.extend(latencies.map(|ms| format!("{ms:.3}")));
+    row.push(arm.transactions.to_string());
+    row.push(arm.client_cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.1}")));
+    row
+}
+
+/// The change and its interval, both in %; empty for the baseline.
+fn change_cells(change: Option<Effect>, finding: Option<Finding>) -> (String, String) {
+    match (change, finding) {
         (Some(change), Some(Finding::Difference)) => {
             let percent = change.scaled(100.0);
             (format!("{:+.2}", percent.estimate), interval(&percent, 2))
@@ -146,13 +163,87 @@ fn throughput_row(arm: &ArmThroughput) -> Vec<String> {
             ("no difference".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
         }
         _ => (String::new(), String::new()),
+    }
+}
+
+/// Nothing where no statement is hot.
+fn hot_table(throughput: &Throughput) -> String {
+    let Some(noise) = throughput.hot_noise else { return String::new() };
+    let mut table = new_table(&[
+        "arm",
+        "hot p99 ms",
+        "change %",
+        "95 % interval %",
+        "hot p50",
+        "hot p99.9",
+        "hot transactions",
+    ]);
+    for arm in &throughput.arms {
+        if let Some(hot) = &arm.hot {
+            table.add_row(hot_row(arm, hot));
+        }
+    }
+    align_numbers(&mut table, 1);
+    format!(
+        "\n{table}\n\nLatencies of the hot statements alone. Change of a slice's p99 against off in the same round. A/A \
+         noise: ±{:.2} %; no smaller change is shown.\n",
+        noise.scaled(100.0).reach(),
+    )
+}
+
+fn hot_row(arm: &ArmThroughput, hot: &HotLatency) -> Vec<String> {
+    let (change, range) = change_cells(hot.change, hot.finding);
+    let ms = |value: f64| format!("{value:.3}");
+    let transactions = hot.transactions.to_string();
+    vec![arm.arm.to_string(), ms(hot.p99), change, range, ms(hot.p50), ms(hot.p999), transactions]
+}
+
+/// A line for each arm whose calls were counted.
+fn conservation_text(throughput: &Throughput) -> String {
+    let lines: Vec<String> = throughput
+        .arms
+        .iter()
+        .filter_map(|arm| Some(conservation_line(&arm.arm.to_string(), &arm.conservation?)))
+        .collect();
+    if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
+}
+
+fn conservation_line(arm: &str, calls: &Conservation) -> String {
+    let (kept, sent) = (grouped(calls.kept), grouped(calls.sent));
+    let Some(evicted) = calls.evicted else {
+        let dealloc = grouped(calls.dealloc);
+        return format!("{arm} kept {kept} calls in the view, of {sent} sent (dealloc: {dealloc}).");
     };
-    let mut row = vec![arm.arm.to_string(), format!("{:.0}", arm.tps), change, range];
-    let latencies = [arm.latency_mean, arm.latency_stddev, arm.latency_p50, arm.latency_p95, arm.latency_p99];
-    row.extend(latencies.map(|ms| format!("{ms:.3}")));
-    row.push(arm.transactions.to_string());
-    row.push(arm.client_cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.1}")));
-    row
+    let skipped = match calls.skipped {
+        Some(skipped) if skipped > 0 => format!(", and skipped {}", grouped(skipped)),
+        _ => String::new(),
+    };
+    let line = format!(
+        "{arm} kept {kept} calls in the view and {} among the evicted{skipped}, of {sent} sent.",
+        grouped(evicted)
+    );
+    match calls.lost() {
+        Some(lost) if lost > 0 => format!("{line}\nWarning: {arm} lost {} calls.", grouped(lost as u64)),
+        Some(lost) if lost < 0 => {
+            format!("{line}\nWarning: {arm} counted {} calls too many.", grouped(lost.unsigned_abs()))
+        }
+        _ => line,
+    }
+}
+
+/// With a comma between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = (digits.len() - 1) % 3 + 1;
+    let (head, rest) = digits.split_at(first);
+    let mut text = head.to_owned();
+    for (place, digit) in rest.chars().enumerate() {
+        if place % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn seen_table(seen: &[SeenStatement]) -> String {
@@ -217,6 +308,43 @@ mod tests {
         let hidden = Finding::NoDifference { smallest: 40.0 };
         let row = cost_row(&comparison(measure(hidden)), "elapsed", &measure(hidden));
         assert_eq!(row[3..7], ["no difference", "(seen from 40)", "no difference", "(seen from 0.20)"]);
+    }
+
+    fn calls(sent: u64, kept: u64, evicted: Option<u64>, skipped: Option<u64>) -> Conservation {
+        Conservation { sent, kept, evicted, skipped, dealloc: 40_000 }
+    }
+
+    #[test]
+    fn calls_that_are_all_there_are_said_in_one_line() {
+        assert_eq!(
+            conservation_line("pgss_rs", &calls(1_580_245, 1_234_567, Some(345_678), Some(0))),
+            "pgss_rs kept 1,234,567 calls in the view and 345,678 among the evicted, of 1,580,245 sent."
+        );
+        assert_eq!(
+            conservation_line("pgss_rs", &calls(1000, 990, Some(7), Some(3))),
+            "pgss_rs kept 990 calls in the view and 7 among the evicted, and skipped 3, of 1,000 sent."
+        );
+        assert_eq!(
+            conservation_line("pg_stat_statements", &calls(1000, 12, None, None)),
+            "pg_stat_statements kept 12 calls in the view, of 1,000 sent (dealloc: 40,000)."
+        );
+    }
+
+    #[test]
+    fn calls_that_are_missing_or_too_many_are_warned_of() {
+        let warning = |kept| {
+            let line = conservation_line("pgss_rs", &calls(5000, kept, Some(3000), Some(1)));
+            line.lines().nth(1).map(str::to_owned)
+        };
+        assert_eq!(warning(1999), None);
+        assert_eq!(warning(500).unwrap(), "Warning: pgss_rs lost 1,499 calls.");
+        assert_eq!(warning(2001).unwrap(), "Warning: pgss_rs counted 2 calls too many.");
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        let shown = [0, 999, 1000, 12_345, 123_456, 1_000_000].map(grouped);
+        assert_eq!(shown, ["0", "999", "1,000", "12,345", "123,456", "1,000,000"]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The answer in one sentence.
 
 use super::{ArmThroughput, Comparison, Cost, Results, Throughput};
-use crate::stats::Finding;
+use crate::arm::Arm;
+use crate::stats::{Effect, Finding};
 
 pub fn of(results: &Results) -> String {
     let parts = match results {
@@ -41,7 +42,8 @@ fn of_comparison(comparison: &Comparison) -> String {
 }
 
 fn of_throughput(throughput: &Throughput) -> Vec<String> {
-    let parts: Vec<String> = throughput.arms.iter().filter_map(of_arm).collect();
+    let of_arm = |arm| [tps_of(arm), hot_p99_of(arm)].into_iter().flatten();
+    let parts: Vec<String> = throughput.arms.iter().flat_map(of_arm).collect();
     if !parts.is_empty() {
         return parts;
     }
@@ -49,27 +51,34 @@ fn of_throughput(throughput: &Throughput) -> Vec<String> {
     vec![format!("nothing was compared; off against itself differs by up to {noise:.2} %")]
 }
 
-fn of_arm(row: &ArmThroughput) -> Option<String> {
-    let ArmThroughput { arm, .. } = row;
-    let change = row.change?.scaled(100.0);
-    Some(match row.finding? {
+fn tps_of(row: &ArmThroughput) -> Option<String> {
+    Some(change_of(&row.arm, "TPS", row.change?, row.finding?))
+}
+
+fn hot_p99_of(row: &ArmThroughput) -> Option<String> {
+    let hot = row.hot.as_ref()?;
+    Some(change_of(&row.arm, "the hot statements' p99", hot.change?, hot.finding?))
+}
+
+fn change_of(arm: &Arm, what: &str, change: Effect, finding: Finding) -> String {
+    let change = change.scaled(100.0);
+    match finding {
         Finding::Difference => format!(
-            "{arm} changes TPS by {:+.1} % (95 % interval {:+.1} to {:+.1} %)",
+            "{arm} changes {what} by {:+.1} % (95 % interval {:+.1} to {:+.1} %)",
             change.estimate, change.low, change.high
         ),
         Finding::NoDifference { smallest } => format!(
-            "{arm} makes no difference to TPS that this run could see (it would have seen {:.1} %)",
+            "{arm} makes no difference to {what} that this run could see (it would have seen {:.1} %)",
             smallest * 100.0
         ),
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Measure;
     use super::*;
-    use crate::arm::Arm;
-    use crate::stats::{Effect, judge};
+    use crate::stats::judge;
 
     fn comparison(estimate: f64) -> Comparison {
         let change = Effect { estimate, low: estimate - 20.0, high: estimate + 20.0 };

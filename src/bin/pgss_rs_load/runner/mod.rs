@@ -1,5 +1,6 @@
 //! Runs a plan: starts the servers, puts the load on them, turns the samples into results.
 
+mod conservation;
 mod cost;
 mod cpu;
 mod throughput;
@@ -11,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::env::Machine;
 use crate::error::{Error, Result, check_interrupted};
 use crate::report::{Progress, Results, Run, SeenStatement};
-use crate::workload::{Player, Workload};
+use crate::workload::{Player, Popularity, Workload};
 
 /// Kept away from a measurement: work the server would do at times of its own.
 const QUIET: [(&str, &str); 3] =
@@ -84,6 +85,9 @@ impl Server {
             .setting("max_connections", &(plan.clients + SPARE_CONNECTIONS).to_string());
         if let Some(module) = arm.module() {
             builder = builder.setting("shared_preload_libraries", module.name());
+            if let Some(entries) = plan.max_entries {
+                builder = builder.setting(&format!("{}.max", module.name()), &entries.to_string());
+            }
         }
         for (name, value) in QUIET {
             builder = builder.setting(name, value);
@@ -105,8 +109,8 @@ impl Server {
         if plan.pinned {
             cpu::pin(connection.backend_pid(), number)?;
         }
-        let seed = plan.seed ^ (u64::from(number) << 32);
-        let player = Player::new(plan.workload, plan.protocol, plan.scale, seed, &mut connection)?;
+        let Plan { workload, protocol, scale, seed, .. } = *plan;
+        let player = Player::new(workload, protocol, scale, seed, number, &mut connection)?;
         Ok(LoadSession { connection, player, number, pinned: plan.pinned })
     }
 
@@ -133,7 +137,7 @@ impl LoadSession {
     }
 
     /// One transaction.
-    fn play(&mut self) -> Result<()> {
+    fn play(&mut self) -> Result<Popularity> {
         self.player.play(&mut self.connection)
     }
 }

@@ -1,5 +1,7 @@
 //! What the sessions run: the workloads, their tables, and the player that sends one transaction after the other.
 
+mod population;
+
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
@@ -9,6 +11,9 @@ use serde::Serialize;
 
 use crate::client::Session;
 use crate::error::{Result, check_interrupted};
+
+pub use population::Popularity;
+use population::Population;
 
 /// Rows of pgbench's tables per unit of scale.
 const BRANCHES: i64 = 1;
@@ -38,6 +43,15 @@ pub enum Workload {
     ExplainLeftConst,
     /// EXPLAIN of a table joined with itself
     ExplainSelfJoin,
+    /// Distinct statements: 80 % from 1,000 hot ones, 20 % from 3 million others
+    Churn,
+    /// Distinct statements: 4,500, as often each; they fit into the modules' default of 5,000
+    WithinMax,
+    /// Distinct statements: 4,950 hot ones, as often each, and one in 100,000 that never came before; 5,000 entries are
+    /// full after some 5 million transactions
+    SlowChurn,
+    /// Distinct statements: 100,000, by Zipf's law with exponent 1
+    Zipf,
 }
 
 /// How statements reach the server.
@@ -115,7 +129,40 @@ impl Workload {
             Workload::ExplainSelfJoin => {
                 const { &[fixed("EXPLAIN SELECT * FROM t1 INNER JOIN (SELECT * FROM t1) t2 ON t1.id = t2.id")] }
             }
+            Workload::Churn | Workload::WithinMax | Workload::SlowChurn | Workload::Zipf => &[],
         }
+    }
+
+    /// What a workload of many distinct statements draws each of its transactions from. `client`: from 0.
+    fn population(self, client: u32) -> Option<Population> {
+        match self {
+            Workload::Churn => {
+                Some(Population::HotAndOthers { hot: 1000, hot_share: 0.8, others: 3_000_000 })
+            }
+            Workload::WithinMax => Some(Population::Uniform { statements: 4500 }),
+            Workload::SlowChurn => Some(Population::hot_and_new(4950, 100_000, client)),
+            Workload::Zipf => Some(Population::zipf(100_000, 1.0)),
+            _ => None,
+        }
+    }
+
+    /// Whether each transaction is one of many distinct statements, with a text of its own.
+    pub fn is_of_distinct_statements(self) -> bool {
+        self.population(0).is_some()
+    }
+
+    /// Whether some transactions are [`Popularity::Hot`].
+    pub fn has_hot_statements(self) -> bool {
+        self.population(0).is_some_and(|population| population.has_hot())
+    }
+
+    /// What users expect of it: a text that comes once is not prepared.
+    pub fn default_protocol(self) -> Protocol {
+        if self.is_of_distinct_statements() { Protocol::Simple } else { Protocol::Prepared }
+    }
+
+    pub fn runs_in(self, protocol: Protocol) -> bool {
+        protocol != Protocol::Prepared || !self.is_of_distinct_statements()
     }
 
     /// Its name on the command line.
@@ -124,13 +171,14 @@ impl Workload {
     }
 
     pub fn statements_per_transaction(self) -> u32 {
-        self.statements().len() as u32
+        if self.is_of_distinct_statements() { 1 } else { self.statements().len() as u32 }
     }
 
     /// Creates and fills what the statements need.
     pub fn set_up(self, session: &mut Session, scale: u32) -> Result<()> {
         match self {
             Workload::Select1 | Workload::Now | Workload::ExplainSelect => Ok(()),
+            Workload::Churn | Workload::WithinMax | Workload::SlowChurn | Workload::Zipf => Ok(()),
             Workload::SelectOnly | Workload::Tpcb => create_pgbench_tables(session, i64::from(scale)),
             Workload::ExplainInnerConst | Workload::ExplainLeftConst | Workload::ExplainSelfJoin => {
                 session.execute("CREATE TABLE t1 (id int PRIMARY KEY)")
@@ -207,6 +255,27 @@ impl Step {
         }
         sql.push_str(self.pieces[self.between.len()]);
     }
+
+    /// `sql`, `numbers`: room that is used again.
+    fn send(
+        &self,
+        protocol: Protocol,
+        values: &Values,
+        sql: &mut String,
+        numbers: &mut Vec<i64>,
+        session: &mut Session,
+    ) -> Result<()> {
+        if protocol == Protocol::Simple {
+            self.inline(values, sql);
+            return session.simple(sql);
+        }
+        numbers.clear();
+        numbers.extend(self.statement.variables.iter().map(|v| values.get(*v)));
+        match protocol {
+            Protocol::Prepared => session.prepared(&self.name, numbers),
+            _ => session.extended(self.statement.sql, numbers),
+        }
+    }
 }
 
 /// What the variables stand for in one transaction.
@@ -241,52 +310,82 @@ impl Values {
 /// Runs a workload's transactions in a session.
 #[derive(Debug)]
 pub struct Player {
-    steps: Vec<Step>,
+    program: Program,
     protocol: Protocol,
-    scale: i64,
     rng: Xoshiro256PlusPlus,
     sql: String,
     values: Vec<i64>,
+    sent: u64,
+}
+
+/// What a transaction is made from.
+#[derive(Debug)]
+enum Program {
+    /// The same statements each time, with other values.
+    Steps { steps: Vec<Step>, scale: i64 },
+    /// One of many statements.
+    Distinct(Population),
 }
 
 impl Player {
-    /// Prepares the statements in the session where the protocol wants it.
+    /// Prepares the statements in the session where the protocol wants it. `client`: from 0, among those of a server.
     pub fn new(
         workload: Workload,
         protocol: Protocol,
         scale: u32,
         seed: u64,
+        client: u32,
         session: &mut Session,
     ) -> Result<Self> {
-        let steps: Vec<Step> =
-            workload.statements().iter().enumerate().map(|(n, statement)| Step::new(n, *statement)).collect();
-        if protocol == Protocol::Prepared {
-            for step in &steps {
-                session.prepare(&step.name, step.statement.sql)?;
-            }
-        }
+        let program = match workload.population(client) {
+            Some(population) => Program::Distinct(population),
+            None => Program::Steps { steps: steps(workload, protocol, session)?, scale: i64::from(scale) },
+        };
+        let seed = seed ^ (u64::from(client) << 32);
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Ok(Player { steps, protocol, scale: i64::from(scale), rng, sql: String::new(), values: Vec::new() })
+        Ok(Player { program, protocol, rng, sql: String::new(), values: Vec::new(), sent: 0 })
     }
 
     /// One transaction.
-    pub fn play(&mut self, session: &mut Session) -> Result<()> {
-        let values = Values::draw(&mut self.rng, self.scale);
-        for step in &self.steps {
-            if self.protocol == Protocol::Simple {
-                step.inline(&values, &mut self.sql);
-                session.simple(&self.sql)?;
-                continue;
+    pub fn play(&mut self, session: &mut Session) -> Result<Popularity> {
+        match &mut self.program {
+            Program::Steps { steps, scale } => {
+                let values = Values::draw(&mut self.rng, *scale);
+                for step in steps.iter() {
+                    self.sent += 1;
+                    step.send(self.protocol, &values, &mut self.sql, &mut self.values, session)?;
+                }
+                Ok(Popularity::Other)
             }
-            self.values.clear();
-            self.values.extend(step.statement.variables.iter().map(|v| values.get(*v)));
-            match self.protocol {
-                Protocol::Prepared => session.prepared(&step.name, &self.values)?,
-                _ => session.extended(step.statement.sql, &self.values)?,
+            Program::Distinct(population) => {
+                let drawn = population.draw(&mut self.rng);
+                drawn.write(&mut self.sql);
+                self.sent += 1;
+                match self.protocol {
+                    Protocol::Simple => session.simple(&self.sql)?,
+                    // Its text is another one each time: there is nothing to prepare.
+                    Protocol::Extended | Protocol::Prepared => session.extended(&self.sql, &[])?,
+                }
+                Ok(drawn.popularity)
             }
         }
-        Ok(())
     }
+
+    /// Statements executed so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+fn steps(workload: Workload, protocol: Protocol, session: &mut Session) -> Result<Vec<Step>> {
+    let steps: Vec<Step> =
+        workload.statements().iter().enumerate().map(|(n, statement)| Step::new(n, *statement)).collect();
+    if protocol == Protocol::Prepared {
+        for step in &steps {
+            session.prepare(&step.name, step.statement.sql)?;
+        }
+    }
+    Ok(steps)
 }
 
 #[cfg(test)]
@@ -324,17 +423,63 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_runs_in_every_protocol() {
+    fn only_workloads_of_distinct_statements_cannot_be_prepared() {
+        let allowed = |workload: Workload| {
+            let protocols = Protocol::value_variants().iter().filter(|p| workload.runs_in(**p));
+            protocols.map(|p| p.name()).collect::<Vec<_>>()
+        };
+        for workload in Workload::value_variants() {
+            let expected = match workload {
+                Workload::Churn | Workload::WithinMax | Workload::SlowChurn | Workload::Zipf => {
+                    &["simple", "extended"][..]
+                }
+                _ => &["simple", "extended", "prepared"],
+            };
+            assert_eq!(allowed(*workload), expected, "{workload:?}");
+            assert!(workload.runs_in(workload.default_protocol()), "{workload:?}");
+        }
+    }
+
+    #[test]
+    fn each_distinct_statement_has_an_entry_of_its_own() {
+        let pg_config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+        let builder =
+            crate::cluster::Cluster::builder(pg_config).setting("shared_preload_libraries", "pgss_rs");
+        let cluster = builder.start().unwrap();
+        let mut session = Session::connect(&cluster.socket()).unwrap();
+        session.execute("CREATE EXTENSION pgss_rs").unwrap();
+        let mut sql = String::new();
+        for protocol in [Protocol::Simple, Protocol::Extended] {
+            for number in 0..300 {
+                population::Drawn { number, popularity: Popularity::Other }.write(&mut sql);
+                match protocol {
+                    Protocol::Simple => session.simple(&sql).unwrap(),
+                    _ => session.extended(&sql, &[]).unwrap(),
+                }
+            }
+        }
+        let counts = "SELECT count(*), count(DISTINCT queryid), min(calls), max(calls) FROM pgss_rs_stats
+                      WHERE query LIKE 'WITH c% AS (SELECT $1 AS n) SELECT n FROM c%'";
+        let row: Vec<String> =
+            session.query(counts).unwrap().remove(0).into_iter().map(Option::unwrap).collect();
+        assert_eq!(row, ["300", "300", "2", "2"]);
+    }
+
+    #[test]
+    fn every_workload_runs_in_every_protocol_it_allows() {
         let pg_config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
         let cluster = crate::cluster::Cluster::builder(pg_config).start().unwrap();
         let mut session = Session::connect(&cluster.socket()).unwrap();
         Workload::Tpcb.set_up(&mut session, 2).unwrap();
         Workload::ExplainSelfJoin.set_up(&mut session, 1).unwrap();
         for workload in Workload::value_variants() {
-            for protocol in Protocol::value_variants() {
+            for protocol in Protocol::value_variants().iter().filter(|p| workload.runs_in(**p)) {
                 let mut session = Session::connect(&cluster.socket()).unwrap();
-                let mut player = Player::new(*workload, *protocol, 2, 1, &mut session).unwrap();
-                (0..10).for_each(|_| player.play(&mut session).unwrap());
+                let mut player = Player::new(*workload, *protocol, 2, 1, 0, &mut session).unwrap();
+                for _ in 0..10 {
+                    player.play(&mut session).unwrap();
+                }
+                assert_eq!(player.sent(), 10 * u64::from(workload.statements_per_transaction()));
             }
         }
 
