@@ -8,6 +8,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.save", "on", "sighup"),
     ("pgss_rs.save_interval", "5min", "sighup"),
     ("pgss_rs.text_memory", "32MB", "postmaster"),
+    ("pgss_rs.timing_clock_source", "auto", "superuser"),
     ("pgss_rs.track", "top", "superuser"),
     ("pgss_rs.track_planning", "off", "superuser"),
     ("pgss_rs.track_utility", "on", "superuser"),
