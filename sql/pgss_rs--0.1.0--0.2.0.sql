@@ -15,7 +15,10 @@ CREATE FUNCTION pgss_rs_info(
     OUT library_version text,
     OUT sql_version text,
     OUT compat_current boolean,
-    OUT clock_source text
+    OUT clock_source text,
+    OUT index_lock_waits bigint,
+    OUT text_lock_waits bigint,
+    OUT striped_entries bigint
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pgss_rs_info_wrapper'

@@ -114,9 +114,24 @@ impl Timing {
         (self.min, self.max, self.seen) = (0.0, 0.0, false);
     }
 
-    fn merge(&mut self, other: &Timing) {
-        self.calls += other.calls;
+    /// Adds what was counted elsewhere (Chan, Golub and LeVeque 1979).
+    pub fn merge(&mut self, other: &Timing) {
+        if other.calls == 0.0 && !other.seen {
+            return;
+        }
+        let calls = self.calls + other.calls;
+        if calls > 0.0 {
+            let off = other.mean - self.mean;
+            self.squares += other.squares + off * off * (self.calls * other.calls / calls);
+            self.mean += off * (other.calls / calls);
+        }
+        self.calls = calls;
         self.total += other.total;
+        if other.seen {
+            self.min = if self.seen { self.min.min(other.min) } else { other.min };
+            self.max = if self.seen { self.max.max(other.max) } else { other.max };
+            self.seen = true;
+        }
     }
 }
 
@@ -197,6 +212,28 @@ impl Counters {
                 *sum += w * x as f64;
             }
         }
+    }
+
+    /// Adds what was counted of the same entry elsewhere.
+    pub fn merge(&mut self, other: &Counters) {
+        self.exec.merge(&other.exec);
+        self.plan.merge(&other.plan);
+        self.rows += other.rows;
+        self.sampled_calls += other.sampled_calls;
+        self.calls_variance += other.calls_variance;
+        self.time_variance += other.time_variance;
+        if self.first_exec == 0 || other.first_exec != 0 && other.first_exec < self.first_exec {
+            self.first_exec = other.first_exec;
+        }
+        self.last_exec = self.last_exec.max(other.last_exec);
+        fn add<const N: usize>(sums: &mut [f64; N], more: &[f64; N]) {
+            sums.iter_mut().zip(more).for_each(|(sum, x)| *sum += x);
+        }
+        add(&mut self.blocks, &other.blocks);
+        add(&mut self.timers, &other.timers);
+        add(&mut self.wal, &other.wal);
+        add(&mut self.workers, &other.workers);
+        self.add_jit(1.0, &other.jit);
     }
 
     /// Adds one draw's squared calls and time (ms) to the variances of the totals.
@@ -298,6 +335,27 @@ mod tests {
         assert_eq!(a.sampled_calls, 2);
         // two draws of weight 2: w(w-1) = 2 each; times 1 and 3
         assert_eq!((a.calls_variance, a.time_variance), (4.0, 2.0 + 18.0));
+    }
+
+    #[test]
+    fn two_parts_merged_are_what_one_would_be() {
+        let (mut whole, mut parts) = (Counters::default(), [Counters::default(); 2]);
+        for (n, ms) in [5.0, 0.0, 3.0, 9.0, 2.5, 7.0, 1.0].into_iter().enumerate() {
+            let event = Event { at: 100 + n as i64, ..exec(1.0 + n as f64, ms, 2) };
+            whole.add(&event);
+            parts[n % 2].add(&event);
+        }
+        let mut merged = Counters::default();
+        parts.iter().for_each(|part| merged.merge(part));
+        let (m, w) = (merged.exec, whole.exec);
+        assert_eq!((m.calls, m.total, m.min, m.max, m.seen), (w.calls, w.total, 0.0, 9.0, true));
+        assert!((m.mean - w.mean).abs() < 1e-12 && (m.stddev() - w.stddev()).abs() < 1e-12);
+        assert_eq!((merged.rows, merged.sampled_calls, merged.plan), (whole.rows, 7, Timing::default()));
+        assert_eq!(merged.time_variance, whole.time_variance);
+        assert_eq!((merged.first_exec, merged.last_exec), (100, 106));
+        let before = merged;
+        merged.merge(&Counters::default());
+        assert_eq!(merged, before);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
 use crate::pg::statement::Statement;
 use crate::pg::{server, shmem};
-use crate::table::{Locks, NewEntry, PARTITIONS, Table, Update, bucket_count};
+use crate::stripes::{self, SETS, Stripe, Stripes, StripesState};
+use crate::table::{Locks, NewEntry, PARTITIONS, State, Table, Update, bucket_count};
 use crate::textpool::{BLOCK, Block, PoolState, TextPool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
@@ -53,9 +54,13 @@ impl Locks for LwLocks {
     fn texts<R>(&self, f: impl FnOnce() -> R) -> R {
         self.text.exclusive(0, f)
     }
+
+    fn process(&self) -> usize {
+        server::process_number()
+    }
 }
 
-/// Which slot a key was last found in, by hash; a wrong answer costs a look into the index, no more.
+/// Which place a key was last found at, by hash; a wrong answer costs a look into the index, no more.
 struct Remembered(Vec<(u32, u32)>);
 
 impl Remembered {
@@ -93,7 +98,7 @@ pub enum TextOf {
     Written,
 }
 
-/// Adds an event to `key`'s entry. The slot, when there is one.
+/// Adds an event to `key`'s entry. Its place, when there is one.
 #[inline]
 pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> Statement) -> Option<u32> {
     let table = table()?;
@@ -101,7 +106,7 @@ pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> St
     if let Some(slot) = REMEMBERED.with(|r| r.get(hash)).flatten() {
         match table.update(slot, key, |c| c.add(event)) {
             Update::Done => return Some(slot),
-            Update::OtherKey => {}
+            Update::OtherKey | Update::Moved(_) => {}
             Update::Busy => {
                 table.skip();
                 return None;
@@ -124,9 +129,9 @@ fn record_slowly(
     let slot = catch_unwind(AssertUnwindSafe(|| {
         let change = |c: &mut Counters| c.add(event);
         if let Some(slot) = table.lookup(key)
-            && table.update(slot, key, change) == Update::Done
+            && let Ok(place) = table.settle(slot, key, change)
         {
-            return Some(slot);
+            return Some(place);
         }
         let insert = |text: &[u8]| {
             let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
@@ -224,18 +229,30 @@ pub fn carries(queryid: u64, userid: u32, toplevel: bool) -> bool {
 /// Whether the backend remembers a slot for the key and it still is its.
 fn has_entry(key: &Key) -> bool {
     let slot = REMEMBERED.with(|r| r.get(key.hash())).flatten();
-    slot.zip(table()).is_some_and(|(n, table)| table.update(n, key, |_| ()) == Update::Done)
+    slot.zip(table()).is_some_and(|(n, table)| table.settle(n, key, |_| ()).is_ok())
 }
 
 fn text_blocks() -> usize {
     guc::text_bytes() / BLOCK
 }
 
+/// Set in the postmaster, so that it is the same whenever it is asked for.
+fn stripes() -> usize {
+    static COUNT: Local<usize> = Local::new(0);
+    if COUNT.get() == 0 {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        COUNT.set(SETS * stripes::width(processors));
+    }
+    COUNT.get()
+}
+
 fn request() {
     let (slots, blocks) = (guc::max_entries(), text_blocks());
-    shmem::request_array::<crate::table::State>(1);
+    shmem::request_array::<State>(1);
     shmem::request_array::<AtomicU32>(bucket_count(slots));
     shmem::request_array::<crate::table::Slot>(slots);
+    shmem::request_array::<StripesState>(1);
+    shmem::request_array::<Stripe>(stripes());
     shmem::request_array::<PoolState>(1);
     shmem::request_array::<AtomicU32>(blocks);
     shmem::request_array::<Block>(blocks);
@@ -245,18 +262,23 @@ fn request() {
 
 fn startup() {
     let (slots, blocks) = (guc::max_entries(), text_blocks());
+    let state: &'static State = &shmem::place_array(c"pgss_rs state", 1)[0];
     let table = SharedTable {
-        state: &shmem::place_array(c"pgss_rs state", 1)[0],
+        state,
         buckets: shmem::place_array(c"pgss_rs index", bucket_count(slots)),
         slots: shmem::place_array(c"pgss_rs entries", slots),
+        stripes: Stripes {
+            state: &shmem::place_array(c"pgss_rs stripes state", 1)[0],
+            all: shmem::place_array(c"pgss_rs stripes", stripes()),
+        },
         texts: TextPool {
             state: &shmem::place_array(c"pgss_rs text state", 1)[0],
             links: shmem::place_array(c"pgss_rs text links", blocks),
             blocks: shmem::place_array(c"pgss_rs texts", blocks),
         },
         locks: LwLocks {
-            index: Tranche::get(INDEX_TRANCHE, PARTITIONS),
-            text: Tranche::get(TEXT_TRANCHE, 1),
+            index: Tranche::get(INDEX_TRANCHE, PARTITIONS, &state.index_waits),
+            text: Tranche::get(TEXT_TRANCHE, 1, &state.text_waits),
         },
         clip: server::clip,
     };

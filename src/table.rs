@@ -10,12 +10,18 @@
 //! with any other. A backend may use a slot number it remembers without any partition lock: it takes the spinlock,
 //! compares the key stored under it, and goes through the index when that is another ([`Table::update`]).
 //!
+//! An entry whose lock is contended has stripes ([`crate::stripes`]): then its counters are those in the slot and those in
+//! its stripes together, and only the stripes are added to. Who has a set is written in the slot's body, under its lock;
+//! a set is taken from the pool before, and given back after, when no one can find it any more. A place, as backends
+//! remember it, is a slot's number or, from the number of slots on, a stripe's.
+//!
 //! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
 //! library's in tests.
 
 use crate::counters::{Counters, Evicted};
 use crate::key::Key;
 use crate::pg::spin::Mutex;
+use crate::stripes::Stripes;
 use crate::textpool::{TextPool, TextRef};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -36,6 +42,8 @@ pub trait Locks {
     fn shared<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
     fn exclusive<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
     fn texts<R>(&self, f: impl FnOnce() -> R) -> R;
+    /// A number of this process, small and different from other processes'.
+    fn process(&self) -> usize;
 }
 
 /// What a slot's spinlock guards.
@@ -45,6 +53,12 @@ pub struct Body {
     pub key: Key,
     /// Whether the slot is an entry that readers may see.
     pub used: bool,
+    /// Times that the lock was found held, since `contended_from` calls.
+    pub contended: u8,
+    /// Number of its set of stripes plus 1; 0 for none.
+    pub stripes: u8,
+    /// In units of 64 calls.
+    pub contended_from: u8,
     /// The server's number of the text's encoding.
     pub encoding: i32,
     /// Changes whenever the slot becomes, or ceases to be, an entry.
@@ -100,6 +114,31 @@ fn who(key: &Key) -> u64 {
     u64::from(key.userid) << 32 | u64::from(key.dbid)
 }
 
+impl Body {
+    /// The lock was found held; whether that happens often: 8 times in some 512 calls.
+    fn is_contended(&mut self) -> bool {
+        const OFTEN: u8 = 8;
+        const UNIT: u64 = 64;
+        const AMONG: u8 = 8;
+        let units = (self.counters.sampled_calls / UNIT) as u8;
+        if self.contended == 0 || units.wrapping_sub(self.contended_from) > AMONG {
+            (self.contended, self.contended_from) = (0, units);
+        }
+        self.contended = self.contended.saturating_add(1);
+        self.contended >= OFTEN
+    }
+
+    /// Whether it is `key`'s entry and has no stripes, so that its counters may be added to.
+    #[inline(always)]
+    fn is_plain(&self, key: &Key) -> bool {
+        self.key == *key && self.used && self.stripes == 0
+    }
+
+    fn set(&self) -> Option<u32> {
+        self.stripes.checked_sub(1).map(u32::from)
+    }
+}
+
 /// State of the table as a whole.
 #[repr(C, align(64))]
 pub struct State {
@@ -109,13 +148,22 @@ pub struct State {
     entries: AtomicU32,
     dealloc: AtomicU64,
     stats_reset: AtomicI64,
-    /// Counts the times that entries were removed on request.
-    resets: AtomicU32,
-    /// Times a slot's spinlock was found held.
+    evicted: Mutex<Evicted>,
+    /// What every statement reads is apart from what waiting and inserting backends write.
+    apart: Apart,
+    /// Times that a lock was found held: an entry's or a stripe's spinlock, an index partition's lock, the text lock.
     pub lock_waits: AtomicU64,
+    pub index_waits: AtomicU64,
+    pub text_waits: AtomicU64,
     /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
     pub skipped: AtomicU64,
-    evicted: Mutex<Evicted>,
+}
+
+#[derive(Default)]
+#[repr(C, align(128))]
+struct Apart {
+    /// Counts the times that entries were removed on request.
+    resets: AtomicU32,
 }
 
 impl Default for State {
@@ -126,10 +174,12 @@ impl Default for State {
             entries: AtomicU32::new(0),
             dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
-            resets: AtomicU32::new(0),
-            lock_waits: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
             evicted: Mutex::new(Evicted::default()),
+            apart: Apart::default(),
+            lock_waits: AtomicU64::new(0),
+            index_waits: AtomicU64::new(0),
+            text_waits: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
         }
     }
 }
@@ -142,6 +192,8 @@ pub enum Update {
     OtherKey,
     /// Its lock was held beyond all patience.
     Busy,
+    /// It has stripes; this is the place to go.
+    Moved(u32),
 }
 
 /// What a new entry starts with.
@@ -160,6 +212,7 @@ pub struct Table<'a, L> {
     pub state: &'a State,
     pub buckets: &'a [AtomicU32],
     pub slots: &'a [Slot],
+    pub stripes: Stripes<'a>,
     pub texts: TextPool<'a>,
     pub locks: L,
     pub clip: fn(&[u8], usize) -> usize,
@@ -175,6 +228,7 @@ impl<L: Locks> Table<'_, L> {
     pub fn init(&self, now: i64) {
         self.buckets.iter().for_each(|b| b.store(NONE, Relaxed));
         self.texts.init();
+        self.stripes.init();
         self.state.stats_reset.store(now, Relaxed);
         (0..self.slots.len() as u32).rev().for_each(|n| self.put_free(n));
     }
@@ -197,7 +251,7 @@ impl<L: Locks> Table<'_, L> {
     /// A number that changes whenever entries are removed on request.
     #[inline(always)]
     pub fn resets(&self) -> u32 {
-        self.state.resets.load(Relaxed)
+        self.state.apart.resets.load(Relaxed)
     }
 
     /// What evicted entries had counted since the last full reset.
@@ -205,21 +259,91 @@ impl<L: Locks> Table<'_, L> {
         *self.state.evicted.lock()
     }
 
-    /// Changes the counters of the entry in slot `n` if it is `key`'s. Takes only the slot's spinlock: `change` is
-    /// plain arithmetic.
+    /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
+    /// arithmetic.
     #[inline]
-    pub fn update(&self, n: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
-        let Some(slot) = self.slots.get(n as usize) else { return Update::OtherKey };
-        let body = slot.body.try_lock().or_else(|| {
-            self.state.lock_waits.fetch_add(1, Relaxed);
-            slot.body.try_lock_for(PATIENCE)
-        });
-        let Some(mut body) = body else { return Update::Busy };
-        if body.key != *key || !body.used {
-            return Update::OtherKey;
+    pub fn update(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
+        let Some(slot) = self.slots.get(place as usize) else {
+            return self.update_stripe(place, key, change);
+        };
+        let Some(mut body) = slot.body.try_lock() else { return self.update_contended(place, key, change) };
+        if !body.is_plain(key) {
+            return if body.used && body.key == *key { self.moved(&body) } else { Update::OtherKey };
         }
         change(&mut body.counters);
         Update::Done
+    }
+
+    #[inline(never)]
+    fn update_contended(&self, n: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
+        self.state.lock_waits.fetch_add(1, Relaxed);
+        let Some(mut body) = self.slots[n as usize].body.try_lock_for(PATIENCE) else { return Update::Busy };
+        if !body.is_plain(key) {
+            return if body.used && body.key == *key { self.moved(&body) } else { Update::OtherKey };
+        }
+        change(&mut body.counters);
+        let contended = body.is_contended();
+        drop(body);
+        if contended {
+            self.spread(n, key);
+        }
+        Update::Done
+    }
+
+    fn update_stripe(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
+        let Some(stripe) = self.stripes.all.get(place as usize - self.slots.len()) else {
+            return Update::OtherKey;
+        };
+        let share = stripe.0.try_lock().or_else(|| {
+            self.state.lock_waits.fetch_add(1, Relaxed);
+            stripe.0.try_lock_for(PATIENCE)
+        });
+        let Some(mut share) = share else { return Update::Busy };
+        if share.key != *key || !share.used {
+            return Update::OtherKey;
+        }
+        change(&mut share.counters);
+        Update::Done
+    }
+
+    #[cold]
+    fn moved(&self, body: &Body) -> Update {
+        let stripe = body.set().map_or(0, |set| self.stripes.place(set, self.locks.process()));
+        Update::Moved(self.slots.len() as u32 + stripe)
+    }
+
+    /// Gives `key`'s entry in slot `n` stripes, if it is still there, has none, and there are some to be had.
+    #[cold]
+    fn spread(&self, n: u32, key: &Key) {
+        let Some(set) = self.stripes.claim(key) else { return };
+        let given = {
+            let mut body = self.slots[n as usize].body.lock();
+            let alone = body.is_plain(key);
+            if alone {
+                body.stripes = set as u8 + 1;
+            }
+            alone
+        };
+        if !given {
+            self.stripes.release(set);
+        }
+    }
+
+    /// As [`Self::update`], and follows the entry where it has gone. The place, or what came of it.
+    pub fn settle(
+        &self,
+        mut place: u32,
+        key: &Key,
+        change: impl Fn(&mut Counters) + Copy,
+    ) -> Result<u32, Update> {
+        for _ in 0..ROUNDS {
+            match self.update(place, key, change) {
+                Update::Done => return Ok(place),
+                Update::Moved(to) => place = to,
+                other => return Err(other),
+            }
+        }
+        Err(Update::OtherKey)
     }
 
     /// The slot of `key`'s entry. Takes the partition's lock shared.
@@ -228,7 +352,7 @@ impl<L: Locks> Table<'_, L> {
         self.locks.shared(self.partition(hash), || self.find(key, hash))
     }
 
-    /// Changes `key`'s entry, which is made when there is none; the slot it is in. `None`, and one more skipped,
+    /// Changes `key`'s entry, which is made when there is none; its place. `None`, and one more skipped,
     /// when that cannot be done.
     pub fn update_or_insert(
         &self,
@@ -245,10 +369,10 @@ impl<L: Locks> Table<'_, L> {
                     Inserted::NoRoom => break,
                 },
             };
-            match self.update(n, key, change) {
-                Update::Done => return Some(n),
-                Update::OtherKey => {}
-                Update::Busy => break,
+            match self.settle(n, key, change) {
+                Ok(place) => return Some(place),
+                Err(Update::Busy) => break,
+                Err(_) => {}
             }
         }
         self.skip();
@@ -300,13 +424,12 @@ impl<L: Locks> Table<'_, L> {
             let mut body = slot.body.lock();
             *body = Body {
                 key: *key,
-                used: false,
                 encoding: new.encoding,
                 generation: body.generation.wrapping_add(1),
                 text,
                 stats_since: new.now,
                 minmax_stats_since: new.now,
-                counters: Counters::default(),
+                ..Body::default()
             };
             fill(&mut body);
         }
@@ -347,7 +470,15 @@ impl<L: Locks> Table<'_, L> {
             .filter_map(|i| {
                 let n = from.wrapping_add(i) % self.slots.len() as u32;
                 let body = self.slots[n as usize].body.try_lock()?;
-                body.used.then(|| (body.counters.score(now), n, body.key))
+                if !body.used {
+                    return None;
+                }
+                let (key, set, mut score) = (body.key, body.set(), body.counters.score(now));
+                drop(body);
+                if let Some(set) = set {
+                    score = self.stripes.sum(set, &key)?.score(now);
+                }
+                Some((score, n, key))
             })
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, n, key)| (n, key))
@@ -358,14 +489,14 @@ impl<L: Locks> Table<'_, L> {
     fn remove(&self, n: u32, key: &Key) -> Option<Body> {
         let hash = key.hash();
         let slot = &self.slots[n as usize];
-        let gone = self.locks.exclusive(self.partition(hash), || {
+        let mut gone = self.locks.exclusive(self.partition(hash), || {
             let gone = {
                 let mut body = slot.body.try_lock_for(PATIENCE)?;
                 if !body.used || body.key != *key {
                     return None;
                 }
                 let gone = *body;
-                body.used = false;
+                (body.used, body.stripes) = (false, 0);
                 body.generation = body.generation.wrapping_add(1);
                 body.text = TextRef::EMPTY;
                 gone
@@ -373,13 +504,16 @@ impl<L: Locks> Table<'_, L> {
             self.unlink(n, hash);
             Some(gone)
         })?;
+        if let Some(set) = gone.set() {
+            gone.counters.merge(&self.stripes.release(set));
+        }
         self.locks.texts(|| self.texts.free(gone.text));
         Some(gone)
     }
 
     /// Removes the entries that `which` picks; whether that left none.
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
-        self.state.resets.fetch_add(1, Relaxed);
+        self.state.apart.resets.fetch_add(1, Relaxed);
         for (n, body) in self.bodies() {
             if which(&body.key) && self.remove(n, &body.key).is_some() {
                 self.put_free(n);
@@ -392,8 +526,8 @@ impl<L: Locks> Table<'_, L> {
     pub fn reset_totals(&self, now: i64) {
         *self.state.evicted.lock() = Evicted::default();
         self.state.dealloc.store(0, Relaxed);
-        self.state.lock_waits.store(0, Relaxed);
-        self.state.skipped.store(0, Relaxed);
+        let s = self.state;
+        [&s.lock_waits, &s.index_waits, &s.text_waits, &s.skipped].iter().for_each(|n| n.store(0, Relaxed));
         self.state.stats_reset.store(now, Relaxed);
     }
 
@@ -401,9 +535,15 @@ impl<L: Locks> Table<'_, L> {
     pub fn reset_minmax_where(&self, now: i64, which: impl Fn(&Key) -> bool) {
         for slot in self.slots {
             let Some(mut body) = slot.body.try_lock_for(PATIENCE) else { continue };
-            if body.used && which(&body.key) {
-                body.counters.reset_minmax();
-                body.minmax_stats_since = now;
+            if !body.used || !which(&body.key) {
+                continue;
+            }
+            body.counters.reset_minmax();
+            body.minmax_stats_since = now;
+            let (key, set) = (body.key, body.set());
+            drop(body);
+            if let Some(set) = set {
+                self.stripes.reset_minmax(set, &key);
             }
         }
     }
@@ -411,10 +551,24 @@ impl<L: Locks> Table<'_, L> {
     /// A copy of every entry, one after the other. Takes one spinlock at a time, and leaves out a slot that is held
     /// beyond all patience.
     pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
-        self.slots.iter().enumerate().filter_map(|(n, slot)| {
-            let body = *slot.body.try_lock_for(PATIENCE)?;
-            body.used.then_some((n as u32, body))
-        })
+        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n)?)))
+    }
+
+    /// A copy of the entry in slot `n`, with what its stripes have counted.
+    fn body(&self, n: u32) -> Option<Body> {
+        let read = || {
+            let body = *self.slots[n as usize].body.try_lock_for(PATIENCE)?;
+            body.used.then_some(body)
+        };
+        for _ in 0..ROUNDS {
+            let mut body = read()?;
+            let Some(set) = body.set() else { return Some(body) };
+            if let Some(sum) = self.stripes.sum(set, &body.key) {
+                body.counters.merge(&sum);
+                return Some(body);
+            }
+        }
+        None
     }
 
     /// Whether slot `n` still holds the entry that `body` is a copy of, hence the text read meanwhile was its text.
@@ -502,6 +656,7 @@ enum Inserted {
 mod tests {
     use super::*;
     use crate::counters::{Event, Kind};
+    use crate::stripes::{SETS, Stripe, StripesState};
     use crate::textpool::{Block, PoolState};
     use std::sync::RwLock;
     use std::sync::atomic::AtomicBool;
@@ -524,12 +679,19 @@ mod tests {
             let _guard = self.texts.write().unwrap();
             f()
         }
+        fn process(&self) -> usize {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            thread_local!(static MINE: u32 = NEXT.fetch_add(1, Relaxed));
+            MINE.with(|n| *n as usize)
+        }
     }
 
     struct Owned {
         state: State,
         buckets: Vec<AtomicU32>,
         slots: Vec<Slot>,
+        stripes_state: StripesState,
+        stripes: Vec<Stripe>,
         pool: PoolState,
         links: Vec<AtomicU32>,
         blocks: Vec<Block>,
@@ -542,6 +704,8 @@ mod tests {
                 state: State::default(),
                 buckets: (0..bucket_count(max)).map(|_| AtomicU32::new(0)).collect(),
                 slots: (0..max).map(|_| Slot::default()).collect(),
+                stripes_state: StripesState::default(),
+                stripes: (0..SETS * 4).map(|_| Stripe::default()).collect(),
                 pool: PoolState::default(),
                 links: (0..1000).map(|_| AtomicU32::new(0)).collect(),
                 blocks: (0..1000).map(|_| Block::default()).collect(),
@@ -559,6 +723,7 @@ mod tests {
                 state: &self.state,
                 buckets: &self.buckets,
                 slots: &self.slots,
+                stripes: Stripes { state: &self.stripes_state, all: &self.stripes },
                 texts: TextPool { state: &self.pool, links: &self.links, blocks: &self.blocks },
                 locks: &self.locks,
                 clip: |_, n| n,
@@ -722,5 +887,137 @@ mod tests {
             assert_eq!((t.entries(), calls(&t)), (1, 4.0));
             assert_eq!(t.texts.used_bytes(), 128);
         }
+    }
+
+    /// Gives the entry stripes as contention would.
+    fn spread(t: &Table<&StdLocks>, k: &Key) -> u32 {
+        let n = t.lookup(k).unwrap();
+        t.spread(n, k);
+        n
+    }
+
+    #[test]
+    fn an_entry_with_stripes_is_added_to_there_and_read_as_one() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let k = key(1);
+        t.update_or_insert(&k, NEW, call).unwrap();
+        let n = spread(&t, &k);
+        let Update::Moved(place) = t.update(n, &k, call) else { panic!("no stripes") };
+        assert!(place as usize >= t.slots.len());
+        assert_eq!(t.settle(n, &k, call), Ok(place));
+        assert_eq!(t.update(place, &k, call), Update::Done);
+        assert_eq!(t.update_or_insert(&k, NEW, call), Some(place));
+        assert_eq!((calls(&t), t.entries(), t.stripes.sets_used()), (4.0, 1, 1));
+        assert_eq!(t.update(place, &key(2), call), Update::OtherKey);
+    }
+
+    #[test]
+    fn a_removed_entry_gives_its_stripes_back_with_what_they_counted() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let k = key(1);
+        t.update_or_insert(&k, NEW, call).unwrap();
+        let n = spread(&t, &k);
+        let place = t.settle(n, &k, call).unwrap();
+        let gone = t.remove(n, &k).unwrap();
+        assert_eq!((gone.counters.exec.calls, t.stripes.sets_used()), (2.0, 0));
+        t.put_free(n);
+        assert_eq!(t.update(place, &k, call), Update::OtherKey);
+        t.update_or_insert(&k, NEW, call).unwrap();
+        assert_eq!(calls(&t), 1.0);
+    }
+
+    #[test]
+    fn a_reset_of_minima_reaches_the_stripes() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let k = key(1);
+        t.update_or_insert(&k, NEW, call).unwrap();
+        let n = spread(&t, &k);
+        t.settle(n, &k, call).unwrap();
+        t.reset_minmax_where(9, |_| true);
+        let (_, body) = t.bodies().next().unwrap();
+        assert!(!body.counters.exec.seen);
+        assert_eq!((body.counters.exec.calls, body.minmax_stats_since), (2.0, 9));
+    }
+
+    #[test]
+    fn when_all_sets_are_taken_entries_do_without() {
+        let o = Owned::new(100);
+        let t = o.table();
+        for id in 1..=SETS as u64 + 5 {
+            t.update_or_insert(&key(id), NEW, call).unwrap();
+            spread(&t, &key(id));
+        }
+        assert_eq!(t.stripes.sets_used(), SETS as u32);
+        for id in 1..=SETS as u64 + 5 {
+            t.update_or_insert(&key(id), NEW, call).unwrap();
+        }
+        assert_eq!(calls(&t), 2.0 * (SETS as f64 + 5.0));
+    }
+
+    #[test]
+    fn contention_brings_stripes_and_loses_no_call() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let k = key(1);
+        let n = t.update_or_insert(&k, NEW, call).unwrap();
+        for _ in 0..8 {
+            let held = t.slots[n as usize].body.lock();
+            std::thread::scope(|s| {
+                let waits = t.state.lock_waits.load(Relaxed);
+                s.spawn(|| t.settle(n, &k, call).unwrap());
+                while t.state.lock_waits.load(Relaxed) == waits {
+                    std::thread::yield_now();
+                }
+                drop(held);
+            });
+        }
+        assert_eq!((calls(&t), t.stripes.sets_used()), (9.0, 1));
+    }
+
+    #[test]
+    fn no_call_is_lost_while_entries_get_stripes_and_go() {
+        let o = Owned::new(8);
+        let (threads, each) = (4, 20_000u64);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let adding: Vec<_> = (0..threads)
+                .map(|thread| {
+                    s.spawn({
+                        let t = o.table();
+                        move || {
+                            let mut place = 0;
+                            for i in 0..each {
+                                // two hot statements, and now and then one that drives others out
+                                let k = key(if i % 64 == 0 { 100 + i * threads + thread } else { i % 2 });
+                                place = match t.settle(place, &k, call) {
+                                    Ok(place) => place,
+                                    Err(_) => t.update_or_insert(&k, NEW, call).unwrap(),
+                                };
+                            }
+                        }
+                    })
+                })
+                .collect();
+            s.spawn(|| {
+                let t = o.table();
+                while !done.load(Relaxed) {
+                    for k in [key(0), key(1)] {
+                        if let Some(n) = t.lookup(&k) {
+                            t.spread(n, &k);
+                        }
+                    }
+                    t.bodies().for_each(|(_, b)| assert!(b.counters.exec.calls > 0.0));
+                }
+            });
+            adding.into_iter().for_each(|a| a.join().unwrap());
+            done.store(true, Relaxed);
+        });
+        let t = o.table();
+        assert_eq!(calls(&t) + t.evicted().exec.calls, (threads * each) as f64);
+        let (_, removed) = (t.remove_where(|_| true), t.stripes.sets_used());
+        assert_eq!(removed, 0);
     }
 }

@@ -57,7 +57,8 @@ pub fn close() {
     OPEN.with(|open| {
         for c in open.drain(..) {
             if let Some(table) = store::table() {
-                table.update(c.slot, &c.key, |counters| counters.add_variance(c.weight, c.calls, c.ms));
+                let _ =
+                    table.settle(c.slot, &c.key, |counters| counters.add_variance(c.weight, c.calls, c.ms));
             }
         }
     });

@@ -3,12 +3,15 @@
 use super::raw;
 use core::ffi::CStr;
 use pgrx::pg_sys;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The locks of one tranche.
 #[derive(Clone, Copy)]
 pub struct Tranche {
     locks: *mut pg_sys::LWLockPadded,
     count: usize,
+    /// Counts the times that one of them was found held.
+    waits: &'static AtomicU64,
 }
 
 /// Asks for `count` locks under `name`. From the shared memory request hook.
@@ -19,9 +22,9 @@ pub fn request(name: &'static CStr, count: usize) {
 
 impl Tranche {
     /// The locks that were requested under `name`. From the shared memory start-up hook.
-    pub fn get(name: &'static CStr, count: usize) -> Self {
+    pub fn get(name: &'static CStr, count: usize, waits: &'static AtomicU64) -> Self {
         // SAFETY: raises when the tranche was not requested.
-        Tranche { locks: unsafe { pg_sys::GetNamedLWLockTranche(name.as_ptr()) }, count }
+        Tranche { locks: unsafe { pg_sys::GetNamedLWLockTranche(name.as_ptr()) }, count, waits }
     }
 
     /// Calls `f` with lock `n` held shared. `f` must not raise, allocate or take another of these locks.
@@ -41,7 +44,10 @@ impl Tranche {
         // acquisition does not raise.
         unsafe {
             let lock = &raw mut (*self.locks.add(n % self.count)).lock;
-            raw::LWLockAcquire(lock, mode);
+            if !raw::LWLockConditionalAcquire(lock, mode) {
+                self.waits.fetch_add(1, Relaxed);
+                raw::LWLockAcquire(lock, mode);
+            }
             Held(lock)
         }
     }

@@ -11,7 +11,7 @@
 //!   or the clock; cannot raise inside a backend's statement.
 //! - `pg_trigger_depth`: an SQL function without arguments that reads a variable, whatever it is called with.
 //! - `MemoryContextRegisterResetCallback` links what it is given.
-//! - `LWLockAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
+//! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
 //! - `pg_encoding_mbcliplen`: reads bytes.
 //! - `GetMemoryChunkContext`: reads the header of a chunk.
 //! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
@@ -63,6 +63,7 @@ unsafe extern "C-unwind" {
         callback: *mut pg_sys::MemoryContextCallback,
     );
     pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
+    pub fn LWLockConditionalAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
     pub fn pg_encoding_mbcliplen(encoding: i32, bytes: *const core::ffi::c_char, len: i32, limit: i32)
     -> i32;

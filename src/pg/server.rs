@@ -76,6 +76,17 @@ pub fn allows_query_ids() -> bool {
     unsafe { pg_sys::compute_query_id as u32 != pg_sys::ComputeQueryIdType::COMPUTE_QUERY_ID_OFF }
 }
 
+/// A number of this process, from the bottom up; different from that of every other process with a PGPROC.
+pub fn process_number() -> usize {
+    // SAFETY: a plain read of a variable set when the process started; -1 where there is none.
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    let number = unsafe { pg_sys::MyBackendId };
+    // SAFETY: likewise.
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    let number = unsafe { pg_sys::MyProcNumber };
+    usize::try_from(number).unwrap_or(0)
+}
+
 /// Whether this is a client's session (or a stand-alone backend's), not a worker of any kind.
 pub fn is_session() -> bool {
     // SAFETY: plain reads of variables set when the process started.

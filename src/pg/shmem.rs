@@ -19,6 +19,10 @@ pub unsafe trait Shared: Sync + 'static {
 unsafe impl Shared for crate::table::State {}
 // SAFETY: likewise.
 unsafe impl Shared for crate::table::Slot {}
+// SAFETY: likewise.
+unsafe impl Shared for crate::stripes::Stripe {}
+// SAFETY: atomics.
+unsafe impl Shared for crate::stripes::StripesState {}
 // SAFETY: atomics.
 unsafe impl Shared for crate::textpool::PoolState {}
 // SAFETY: atomic numbers, any bytes of which are valid.

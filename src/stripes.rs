@@ -1,0 +1,127 @@
+//! Shares of hot entries: what keeps one hot statement from being a bottleneck on many cores.
+//!
+//! An entry whose lock is found held again and again gets a set of stripes. Each stripe is a lock and counters on cache
+//! lines of its own, and a backend uses the one that its number picks, so backends on different cores do not meet.
+//! Readers add the stripes up; when the entry goes, they go back to the pool.
+//!
+//! A stripe says whose it is under its own lock, so a backend that remembers one may use it without looking at the entry.
+//! Who has a set, and when, is the table's business ([`crate::table`]).
+
+use crate::counters::Counters;
+use crate::key::Key;
+use crate::pg::spin::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+/// Entries that can have stripes at a time: one bit each.
+pub const SETS: usize = 64;
+
+/// What a stripe's lock guards.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Share {
+    pub key: Key,
+    /// Whether it is a share of `key`'s entry.
+    pub used: bool,
+    pub counters: Counters,
+}
+
+/// One share, on cache lines of its own (processors fetch them in pairs).
+#[derive(Default)]
+#[repr(C, align(128))]
+pub struct Stripe(pub Mutex<Share>);
+
+const _: () = assert!(size_of::<Stripe>() == 512);
+
+/// Which sets are nobody's.
+#[derive(Default)]
+#[repr(C, align(128))]
+pub struct StripesState {
+    free: AtomicU64,
+}
+
+/// The pool, over its parts in shared memory: [`SETS`] sets of equal width, a power of two.
+#[derive(Clone, Copy)]
+pub struct Stripes<'a> {
+    pub state: &'a StripesState,
+    pub all: &'a [Stripe],
+}
+
+/// Stripes in a set, for so many processors: enough that backends that run at the same time seldom have the same.
+pub fn width(processors: usize) -> usize {
+    (2 * processors).next_power_of_two().clamp(2, 256)
+}
+
+impl Stripes<'_> {
+    /// Makes all sets free. Once, before anyone else looks.
+    pub fn init(&self) {
+        self.state.free.store(u64::MAX, Relaxed);
+    }
+
+    /// Sets that entries have.
+    pub fn sets_used(&self) -> u32 {
+        self.state.free.load(Relaxed).count_zeros()
+    }
+
+    fn width(&self) -> usize {
+        self.all.len() / SETS
+    }
+
+    /// Number of the stripe that a process uses of a set.
+    pub fn place(&self, set: u32, process: usize) -> u32 {
+        let width = self.width();
+        (set as usize * width + process % width) as u32
+    }
+
+    fn of(&self, set: u32) -> &[Stripe] {
+        let width = self.width();
+        self.all.get(set as usize * width..).and_then(|rest| rest.get(..width)).unwrap_or(&[])
+    }
+
+    /// A free set, made ready for `key`'s entry; nobody knows of it yet.
+    pub fn claim(&self, key: &Key) -> Option<u32> {
+        let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
+        let before = self.state.free.fetch_update(AcqRel, Acquire, lowest).ok()?;
+        let set = before.trailing_zeros();
+        for stripe in self.of(set) {
+            *stripe.0.lock() = Share { key: *key, used: true, counters: Counters::default() };
+        }
+        Some(set)
+    }
+
+    /// Gives the set back; what its stripes had counted.
+    pub fn release(&self, set: u32) -> Counters {
+        let mut sum = Counters::default();
+        for stripe in self.of(set) {
+            let mut share = stripe.0.lock();
+            share.used = false;
+            let counters = share.counters;
+            drop(share);
+            sum.merge(&counters);
+        }
+        self.state.free.fetch_or(1 << set, AcqRel);
+        sum
+    }
+
+    /// What the stripes have counted so far; `None` if they are not, or not all, `key`'s any more.
+    pub fn sum(&self, set: u32, key: &Key) -> Option<Counters> {
+        let mut sum = Counters::default();
+        for stripe in self.of(set) {
+            let share = *stripe.0.lock();
+            if !share.used || share.key != *key {
+                return None;
+            }
+            sum.merge(&share.counters);
+        }
+        Some(sum)
+    }
+
+    /// Starts min and max of `key`'s stripes anew.
+    pub fn reset_minmax(&self, set: u32, key: &Key) {
+        for stripe in self.of(set) {
+            let mut share = stripe.0.lock();
+            if share.used && share.key == *key {
+                share.counters.reset_minmax();
+            }
+        }
+    }
+}
