@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::servers::{ALONE, BESIDE, Database, value};
+use crate::servers::{ALONE, BESIDE, Database, force_parallel, lacks, major, since, value};
 
 const BIG: &str = "
     CREATE TABLE big AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, 20000) i;
@@ -55,7 +55,8 @@ fn workers_record_nothing_of_their_own() {
     let db = ALONE.database();
     db.prepare(BIG);
     // the whole plan runs in a worker
-    let settings = [&PARALLEL[..], &["force_parallel_mode=on"]].concat();
+    let force = format!("{}=on", force_parallel());
+    let settings = [&PARALLEL[..], &[&force]].concat();
     let sql = "SELECT safe(7)";
     assert!(plan(&db, &settings, sql).contains("Single Copy: true"));
     db.session_with(&settings).batch_execute(sql).unwrap();
@@ -112,8 +113,13 @@ fn compiled_expressions_are_counted_where_the_server_can_compile() {
                    AND jit_emission_time > 0";
     let of = "query = 'SELECT pg_backend_pid() > $1'";
     assert_eq!(db.value(counted, of), available);
-    // what 15 does not tell apart
-    assert_eq!(db.value("jit_deform_count IS NULL AND jit_deform_time IS NULL", of), "t");
+    // nothing was deformed, and before 17 that is not told apart
+    let deformed = since(
+        17,
+        "jit_deform_count = 0 AND jit_deform_time = 0",
+        "num_nulls(jit_deform_count, jit_deform_time) = 2",
+    );
+    assert_eq!(db.value(deformed, of), "t");
     db.reset();
     db.session_with(&["jit=off"]).batch_execute("SELECT pg_backend_pid() > 1").unwrap();
     assert_eq!(
@@ -143,14 +149,32 @@ fn blocks_and_wal_are_those_the_statement_used() {
     let none =
         "shared_blks_hit + shared_blks_read + local_blks_hit + temp_blks_read + wal_records + wal_bytes = 0";
     holds(none, "SELECT $1, $2, $3");
-    // what 15 does not know
-    let unknown = "num_nonnulls(local_blk_read_time, local_blk_write_time, wal_buffers_full,
-                   parallel_workers_to_launch, parallel_workers_launched, generic_plan_calls, custom_plan_calls)";
-    holds(&format!("{unknown} = 0"), "SELECT $1, $2, $3");
+}
+
+#[test]
+fn what_this_major_does_not_know_is_null() {
+    let db = ALONE.database();
+    db.session().batch_execute("SELECT 1, 2, 3").unwrap();
+    let known = |columns: &str, first_major: u32| {
+        let expected = if major() >= first_major { "num_nulls" } else { "num_nonnulls" };
+        assert_eq!(
+            db.value(&format!("{expected}({columns})"), "query = 'SELECT $1, $2, $3'"),
+            "0",
+            "{columns}"
+        );
+    };
+    known("local_blk_read_time, local_blk_write_time, jit_deform_count, jit_deform_time", 17);
+    known("wal_buffers_full, parallel_workers_to_launch, parallel_workers_launched", 18);
+    known("generic_plan_calls, custom_plan_calls", 19);
+    // what contrib has from 17 on is known everywhere
+    known("stats_since, minmax_stats_since", 15);
 }
 
 #[test]
 fn plannings_and_usage_are_those_that_contrib_counts() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
     let db = BESIDE.database();
     db.prepare(BIG);
     let settings =
