@@ -266,6 +266,9 @@ fn a_server_without_room_for_the_saver_starts_and_records() {
 
 #[test]
 fn contribs_extension_is_created_beside_ours_where_its_schema_is_said() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
     let db = BESIDE.database();
     db.prepare("CREATE EXTENSION pgss_rs");
     let mut session = db.session_with(&["search_path=pgss_compat,public"]);
