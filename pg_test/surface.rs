@@ -46,7 +46,8 @@ mod tests {
             columns_of("pgss_rs_info"),
             "dealloc bigint, stats_reset timestamp with time zone, entries bigint, max_entries bigint, \
              text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, skipped bigint, \
-             evicted_calls bigint, evicted_total_exec_time double precision"
+             evicted_calls bigint, evicted_total_exec_time double precision, library_version text, \
+             sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(
             "SELECT max_entries = 500 AND entries BETWEEN 0 AND 500 AND text_bytes_total = 32 * 1024 * 1024 \
