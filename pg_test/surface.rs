@@ -46,7 +46,8 @@ mod tests {
             columns_of("pgss_rs_info"),
             "dealloc bigint, stats_reset timestamp with time zone, entries bigint, max_entries bigint, \
              text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, skipped bigint, \
-             evicted_calls bigint, evicted_total_exec_time double precision"
+             evicted_calls bigint, evicted_total_exec_time double precision, library_version text, \
+             sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(
             "SELECT max_entries = 500 AND entries BETWEEN 0 AND 500 AND text_bytes_total = 32 * 1024 * 1024 \
@@ -58,13 +59,20 @@ mod tests {
     #[pg_test]
     fn values_that_this_server_cannot_know_are_null() {
         Spi::run("SELECT 'known' AS a, 1 AS b").unwrap();
-        let nulls = Spi::get_one::<bool>(
-            "SELECT bool_and(num_nulls(local_blk_read_time, local_blk_write_time, wal_buffers_full, \
-             jit_deform_count, jit_deform_time, parallel_workers_to_launch, parallel_workers_launched, \
-             generic_plan_calls, custom_plan_calls) = 9 AND num_nulls(shared_blk_read_time, temp_blk_read_time, \
-             wal_bytes, jit_functions, stats_since, sampled_calls, query_truncated) = 0) FROM pgss_rs_stats",
-        );
-        assert_eq!(nulls, Ok(Some(true)));
+        for (first_major, columns) in [
+            (
+                15,
+                "shared_blk_read_time, temp_blk_read_time, wal_bytes, jit_functions, stats_since, sampled_calls",
+            ),
+            (15, "minmax_stats_since, query_truncated"),
+            (17, "local_blk_read_time, local_blk_write_time, jit_deform_count, jit_deform_time"),
+            (18, "wal_buffers_full, parallel_workers_to_launch, parallel_workers_launched"),
+            (19, "generic_plan_calls, custom_plan_calls"),
+        ] {
+            let none = if crate::pg::server::MAJOR >= first_major { "num_nulls" } else { "num_nonnulls" };
+            let right = format!("SELECT count(*) > 0 AND bool_and({none}({columns}) = 0) FROM pgss_rs_stats");
+            assert_eq!(Spi::get_one::<bool>(&right), Ok(Some(true)), "{columns}");
+        }
     }
 
     #[pg_test]

@@ -4,8 +4,8 @@ use postgres::Client;
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
-    ALONE, BARE, BESIDE, BESIDE_INNER, Database, Shared, connect, error_of, number, rows, sqlstate_of, start,
-    start_with_pgss_rs, value,
+    ALONE, BARE, BESIDE, BESIDE_INNER, Database, Shared, connect, error_of, lacks, number, rows, sqlstate_of,
+    start, start_with_pgss_rs, value,
 };
 
 const FUNCTIONS: &[&str] = &[
@@ -47,6 +47,9 @@ fn without_preloading_the_functions_say_what_is_missing() {
 
 #[test]
 fn without_preloading_other_modules_work_as_ever() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
     let cluster = start(&[
         ("shared_preload_libraries", "pg_stat_statements"),
         ("session_preload_libraries", "pgss_rs"),
@@ -86,6 +89,9 @@ const STATEMENTS: &[&str] = &[
 
 #[test]
 fn beside_other_modules_in_any_order_all_see_every_statement() {
+    if lacks("pg_stat_statements") || lacks("auto_explain") {
+        return;
+    }
     for order in [
         "auto_explain,pg_stat_statements,pgss_rs",
         "pgss_rs,pg_stat_statements,auto_explain",
@@ -130,6 +136,9 @@ fn beside_other_modules_in_any_order_all_see_every_statement() {
 
 #[test]
 fn contrib_sees_every_statement_that_pgss_rs_leaves_out() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
     for server in [&BESIDE, &BESIDE_INNER] {
         for out in ["pgss_rs.sample_rate=0", "pgss_rs.track=none", "pgss_rs.sample_rate=1e-9"] {
             let (with, without) = (server.database(), server.database());
@@ -257,6 +266,9 @@ fn a_server_without_room_for_the_saver_starts_and_records() {
 
 #[test]
 fn contribs_extension_is_created_beside_ours_where_its_schema_is_said() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
     let db = BESIDE.database();
     db.prepare("CREATE EXTENSION pgss_rs");
     let mut session = db.session_with(&["search_path=pgss_compat,public"]);

@@ -30,6 +30,7 @@ mod readme;
 mod rows;
 mod sampling;
 mod settings;
+mod standby;
 mod table;
 mod text;
 mod updates;

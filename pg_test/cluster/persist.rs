@@ -1,7 +1,8 @@
 //! Statistics over restarts and crashes, and what becomes of a file that is not as it should be.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -188,6 +189,133 @@ fn a_file_of_another_major_is_read_and_said_to_be_one() {
     assert_eq!(counted(&cluster), before);
     assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
     assert!(cluster.log().contains("is of PostgreSQL 14; its statements may have other identifiers here"));
+}
+
+#[test]
+fn a_file_of_a_newer_version_costs_one_log_line_and_no_start() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    cluster.stop(Shutdown::Fast).unwrap();
+    let good = fs::read(file(&cluster)).unwrap();
+    let newer = with_first_line(&good, |json| {
+        let newer = json.replace("\"pgss_rs_format\":1", "\"pgss_rs_format\":2");
+        assert_ne!(newer, json);
+        newer
+    });
+    fs::write(file(&cluster), newer).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
+    assert!(cluster.log().contains("is of a newer version; starting with empty statistics"));
+    assert!(counted(&cluster).is_empty());
+    cluster.stop(Shutdown::Immediate).unwrap();
+    fs::write(file(&cluster), with_first_line(&good, str::to_owned)).unwrap();
+    cluster.start().unwrap();
+    assert_eq!(counted(&cluster), before);
+    assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
+}
+
+/// The postmaster ends in good order then, although it gives its children no time; killed, it writes nothing.
+#[test]
+fn an_immediate_stop_keeps_everything_and_a_kill_goes_back_to_the_last_file() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    assert!(before.len() >= 3, "{before:#?}");
+    cluster.restart(Shutdown::Immediate).unwrap();
+    assert_eq!(counted(&cluster), before);
+    let written = fs::read(file(&cluster)).unwrap();
+    connect(&cluster, SUPERUSER).batch_execute("SELECT a, a FROM kept").unwrap();
+    assert_eq!(counted(&cluster).len(), before.len() + 1);
+    cluster.kill().unwrap();
+    assert!(fs::read(file(&cluster)).unwrap() == written);
+    cluster.start().unwrap();
+    assert_eq!(counted(&cluster), before);
+    assert_eq!(log_lines(&cluster), 0, "{}", cluster.log());
+}
+
+/// Stops the server, which cannot write its file, and starts it again: one line says so, and what the last stop had
+/// written is there as it was.
+fn assert_stops_and_starts_with_the_last_file(cluster: &mut Cluster, why: &str, before: &Rows) {
+    let written = fs::read(file(cluster)).unwrap();
+    let lines = log_lines(cluster);
+    cluster.stop(Shutdown::Fast).unwrap();
+    let log = cluster.log();
+    assert!(log.contains(&format!("pgss_rs: could not write file \"pg_stat/pgss_rs.stat\": {why}")), "{log}");
+    assert_eq!(log_lines(cluster), lines + 1, "{log}");
+    assert!(log.trim_end().ends_with("database system is shut down"), "{log}");
+    assert!(fs::read(file(cluster)).unwrap() == written);
+    // fails also where the name is that of a broken link
+    fs::symlink_metadata(temporary(cluster)).unwrap_err();
+    cluster.start().unwrap();
+    assert_eq!(&counted(cluster), before);
+    assert_eq!(log_lines(cluster), lines + 1, "{}", cluster.log());
+}
+
+fn temporary(cluster: &Cluster) -> PathBuf {
+    file(cluster).with_extension("stat.tmp")
+}
+
+/// The new file is a link to a device that is always full.
+#[test]
+fn on_a_full_disk_the_last_file_stays_and_one_log_line_says_so() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    let before = counted(&cluster);
+    connect(&cluster, SUPERUSER).batch_execute("SELECT a, a FROM kept").unwrap();
+    std::os::unix::fs::symlink("/dev/full", temporary(&cluster)).unwrap();
+    assert_stops_and_starts_with_the_last_file(&mut cluster, "No space left on device", &before);
+    // with room again, it is written again
+    connect(&cluster, SUPERUSER).batch_execute("SELECT a, a FROM kept").unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(counted(&cluster).len(), before.len() + 1);
+}
+
+/// As a disk that fills up in the middle of the file: the postmaster may write no file longer than 16 MB, which is
+/// enough for all of the server's own.
+#[test]
+fn a_file_that_can_be_written_only_in_part_leaves_the_last_one_and_nothing_of_itself() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    let before = counted(&cluster);
+    let comment = "x".repeat(8000);
+    let many: String =
+        (0..2500).map(|n| distinct(n).replace("SELECT", &format!("SELECT /* {comment} */")) + ";").collect();
+    connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
+    let pid = cluster.postmaster_pid().unwrap().to_string();
+    // by the server's own user, who may always lower it
+    let owner = fs::metadata(cluster.data_dir()).unwrap();
+    let mut limit = Command::new("prlimit");
+    limit.args(["--fsize=16777216", "--pid", &pid]).uid(owner.uid()).gid(owner.gid());
+    assert!(limit.status().unwrap().success());
+    assert_stops_and_starts_with_the_last_file(&mut cluster, "File too large", &before);
+    connect(&cluster, SUPERUSER).batch_execute(&many).unwrap();
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert!(fs::metadata(file(&cluster)).unwrap().len() > 16 << 20);
+    assert_eq!(
+        number(&mut observe(&cluster), "SELECT count(*) FROM pgss_rs_stats WHERE query LIKE '%xxx%'"),
+        2500.0
+    );
+}
+
+/// The snapshots in between fail and succeed as the disk does.
+#[test]
+fn the_saver_survives_a_full_disk() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save_interval", "1s")]);
+    fill(&cluster);
+    std::os::unix::fs::symlink("/dev/full", temporary(&cluster)).unwrap();
+    while !cluster.log().contains("No space left on device") {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let before = counted(&cluster);
+    while !fs::read_to_string(file(&cluster)).is_ok_and(|s| s.contains("SELECT count(*) FROM kept")) {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
+    cluster.restart(Shutdown::Immediate).unwrap();
+    assert_eq!(counted(&cluster), before);
 }
 
 #[test]

@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use postgres::error::DbError;
 use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
-use crate::cluster::{Cluster, SUPERUSER};
+use crate::cluster::{self, Cluster, SUPERUSER};
 
 /// A server that is started by the first test that needs it.
 pub struct Shared {
@@ -80,6 +81,37 @@ impl Shared {
 
 pub fn pg_config() -> String {
     std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned())
+}
+
+/// The server's major version.
+pub fn major() -> u32 {
+    static MAJOR: OnceLock<u32> = OnceLock::new();
+    *MAJOR.get_or_init(|| {
+        let version = cluster::pg_config(pg_config().as_ref(), "--version").unwrap();
+        let number = version.trim_start_matches(|c: char| !c.is_ascii_digit());
+        number.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    })
+}
+
+/// What holds from `major` on, or what held before.
+pub fn since<T>(first: u32, value: T, before: T) -> T {
+    if major() >= first { value } else { before }
+}
+
+/// Whether a test that needs one of contrib's modules has to be left out: the servers of 16 and 18 that `.ci/setup`
+/// makes come without contrib. Everywhere else a missing module fails the test.
+pub fn lacks(module: &str) -> bool {
+    let library = cluster::pg_config(pg_config().as_ref(), "--pkglibdir").unwrap();
+    let lacks = matches!(major(), 16 | 18) && !Path::new(&library).join(format!("{module}.so")).exists();
+    if lacks {
+        eprintln!("not run: this PostgreSQL {} has no {module}", major());
+    }
+    lacks
+}
+
+/// The setting that has every plan that can be run by a parallel worker run by one.
+pub fn force_parallel() -> &'static str {
+    since(16, "debug_parallel_query", "force_parallel_mode")
 }
 
 /// A server of the test's own.

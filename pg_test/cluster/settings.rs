@@ -1,6 +1,6 @@
 //! The settings: defaults, ranges, errors, and that a change works at once.
 
-use crate::servers::{ALONE, connect, error_of, number, rows, start_with_pgss_rs, value};
+use crate::servers::{ALONE, connect, error_of, number, rows, since, start_with_pgss_rs, value};
 
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.max", "5000", "postmaster"),
@@ -103,9 +103,10 @@ fn the_sizes_need_a_restart() {
 fn the_sizes_have_a_floor_below_which_the_default_is_taken() {
     let cluster = start_with_pgss_rs(&[("pgss_rs.max", "99"), ("pgss_rs.text_memory", "63kB")]);
     let log = cluster.log();
+    let range = since(17, "64 kB .. 2097152 kB", "64 .. 2097152");
     for warning in [
         "99 is outside the valid range for parameter \"pgss_rs.max\" (100 .. 1073741823)",
-        "63 kB is outside the valid range for parameter \"pgss_rs.text_memory\" (64 .. 2097152)",
+        &format!("63 kB is outside the valid range for parameter \"pgss_rs.text_memory\" ({range})"),
     ] {
         assert!(log.contains(warning), "{log}");
     }

@@ -3,7 +3,8 @@
 use postgres::Client;
 
 use crate::servers::{
-    ALONE, Database, connect, distinct, nullable, number, observe, rows, start_with_pgss_rs, value,
+    ALONE, Database, connect, distinct, nullable, number, observe, rows, since, sqlstate_of,
+    start_with_pgss_rs, value,
 };
 
 fn info(client: &mut Client, column: &str) -> f64 {
@@ -170,6 +171,57 @@ fn a_reset_with_a_null_does_nothing() {
     }
     assert_eq!(calls_by_role(&db), ALL);
     assert_eq!(nullable(&mut session, "SELECT stats_reset FROM pgss_rs_info"), before);
+}
+
+#[test]
+fn a_negative_identifier_is_shown_and_reset_as_any_other() {
+    let db = ALONE.database();
+    // about half of all identifiers are
+    db.session().batch_execute(&(0..64).map(|n| distinct(n) + ";").collect::<String>()).unwrap();
+    for (left, reset) in [(63.0, "pgss_rs_reset"), (62.0, "pgss_compat.pg_stat_statements_reset")] {
+        let id = db.value("min(queryid)", "true");
+        assert!(id.starts_with('-'), "{id}");
+        let calls = format!("SELECT calls FROM pgss_compat.pg_stat_statements WHERE queryid = {id}");
+        assert_eq!(db.ask(&format!("{calls} AND dbid = {}", db.oid)), [[Some("1".to_owned())]]);
+        db.ask(&format!("SELECT {reset}(0, {}, {id})", db.oid));
+        assert_eq!(db.number("count(*)", "true"), left);
+        assert_eq!(db.number("count(*)", &format!("queryid = {id}")), 0.0);
+    }
+}
+
+#[test]
+fn contribs_reset_is_that_of_this_major() {
+    let (db, _, role) = populated();
+    let mut session = connect(db.cluster, "postgres");
+    const RESET: &str = "pgss_compat.pg_stat_statements_reset";
+    let before = value(&mut session, "SELECT stats_reset FROM pgss_compat.pg_stat_statements_info");
+    for arguments in ["NULL, 0, 0", "0, NULL, 0", "0, 0, NULL", "NULL, NULL, NULL"] {
+        assert_eq!(value(&mut session, &format!("SELECT {RESET}({arguments}) IS NULL")), "t", "{arguments}");
+    }
+    assert_eq!(calls_by_role(&db), ALL);
+    let nothing = format!("SELECT pg_typeof({RESET}(4294967295, {}, 1))", db.oid);
+    assert_eq!(value(&mut session, &nothing), since(17, "timestamp with time zone", "void"));
+    assert_eq!(calls_by_role(&db), ALL);
+
+    // from 17 on minima and maxima can be reset alone
+    let minmax = format!("SELECT {RESET}('{role}'::regrole, {}, 0, true)", db.oid);
+    if since(17, true, false) {
+        let at = value(&mut session, &minmax);
+        let fresh = format!(
+            "SELECT string_agg((userid = '{role}'::regrole)::text, ',' ORDER BY userid)
+             FROM pgss_compat.pg_stat_statements WHERE dbid = {} AND minmax_stats_since = '{at}'
+             AND min_exec_time = 0 AND max_exec_time = 0 AND stats_since < minmax_stats_since",
+            db.oid
+        );
+        assert_eq!(value(&mut session, &fresh), "true,true");
+        assert_eq!(nullable(&mut session, &format!("SELECT {RESET}(0, 0, 0, NULL)")), None);
+    } else {
+        assert_eq!(sqlstate_of(&mut session, &minmax), "42883");
+    }
+    assert_eq!(calls_by_role(&db), ALL);
+    session.batch_execute(&format!("SELECT {RESET}('{role}'::regrole, {})", db.oid)).unwrap();
+    assert_eq!(calls_by_role(&db), ALL[..2]);
+    assert_eq!(value(&mut session, "SELECT stats_reset FROM pgss_rs_info"), before);
 }
 
 #[test]

@@ -167,6 +167,21 @@ impl Cluster {
         Builder { pg_config: pg_config.as_ref().to_owned(), settings: Vec::new() }
     }
 
+    /// A hot standby of this running server, with its settings: a base backup that follows it.
+    pub fn standby(&self) -> Result<Cluster> {
+        let root = create_root(self.account.as_ref())?;
+        let mut standby =
+            Cluster { bin: self.bin.clone(), root, account: self.account.clone(), server: None };
+        let mut command = Command::new(self.bin.join("pg_basebackup"));
+        command.arg("-D").arg(standby.data_dir()).arg("-h").arg(self.socket_dir());
+        command.args(["-p", &PORT.to_string(), "-U", SUPERUSER]);
+        command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+        standby.run("pg_basebackup", &command)?;
+        standby.set("unix_socket_directories", &standby.root.display().to_string())?;
+        standby.start()?;
+        Ok(standby)
+    }
+
     /// The directory of the socket: a client's `host`.
     pub fn socket_dir(&self) -> &Path {
         &self.root
@@ -304,11 +319,17 @@ impl Cluster {
         let mut command = Command::new(self.bin.join("initdb"));
         command.arg("-D").arg(self.data_dir()).args(["-A", "trust", "-U", SUPERUSER]);
         command.args(["--no-locale", "-E", "UTF8", "--no-sync", "--no-instructions"]);
-        let mut run = self.supervise(&command, "initdb.log")?;
-        let status = doing(run.wait(), || "wait for initdb".to_owned())?;
+        self.run("initdb", &command)
+    }
+
+    /// Runs a program to its end, as the server's account.
+    fn run(&self, name: &str, command: &Command) -> Result<()> {
+        let log = format!("{name}.log");
+        let mut run = self.supervise(command, &log)?;
+        let status = doing(run.wait(), || format!("wait for {name}"))?;
         if !status.success() {
-            let log = read_lossy(&self.root.join("initdb.log"));
-            return Err(Error(format!("initdb failed ({status}):\n{}", tail(&log))));
+            let log = read_lossy(&self.root.join(log));
+            return Err(Error(format!("{name} failed ({status}):\n{}", tail(&log))));
         }
         Ok(())
     }
