@@ -45,8 +45,9 @@ mod tests {
         assert_eq!(
             columns_of("pgss_rs_info"),
             "dealloc bigint, stats_reset timestamp with time zone, entries bigint, max_entries bigint, \
-             text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, skipped bigint, \
-             evicted_calls bigint, evicted_total_exec_time double precision, library_version text, \
+             striped_entries bigint, text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, \
+             index_lock_waits bigint, text_lock_waits bigint, skipped bigint, evicted_calls bigint, \
+             evicted_total_exec_time double precision, clock_source text, library_version text, \
              sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(

@@ -76,19 +76,19 @@ CREATE FUNCTION pgss_rs_info(
     OUT stats_reset timestamp with time zone,
     OUT entries bigint,
     OUT max_entries bigint,
+    OUT striped_entries bigint,
     OUT text_bytes_used bigint,
     OUT text_bytes_total bigint,
     OUT lock_waits bigint,
+    OUT index_lock_waits bigint,
+    OUT text_lock_waits bigint,
     OUT skipped bigint,
     OUT evicted_calls bigint,
     OUT evicted_total_exec_time double precision,
+    OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,
-    OUT compat_current boolean,
-    OUT clock_source text,
-    OUT index_lock_waits bigint,
-    OUT text_lock_waits bigint,
-    OUT striped_entries bigint
+    OUT compat_current boolean
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pgss_rs_info_wrapper'
