@@ -8,7 +8,7 @@ use crate::carried::{self, Carried};
 use crate::counters::{Counters, Event};
 use crate::guc;
 use crate::key::Key;
-use crate::normalize;
+use crate::normalize::{self, Place};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
@@ -25,6 +25,7 @@ pub type SharedTable = Table<'static, LwLocks>;
 
 static TABLE: Local<Option<&'static SharedTable>> = Local::new(None);
 static CARRIED: LocalRef<Carried> = LocalRef::new(Carried::new());
+static SCRATCH: LocalRef<Scratch> = LocalRef::new(Scratch { places: Vec::new(), text: Vec::new() });
 static REMEMBERED: LocalRef<Remembered> = LocalRef::new(Remembered(Vec::new()));
 
 const INDEX_TRANCHE: &std::ffi::CStr = c"pgss_rs_index";
@@ -103,9 +104,15 @@ pub enum TextOf {
 pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> Statement) -> Option<u32> {
     let table = table()?;
     let hash = key.hash();
-    if let Some(slot) = REMEMBERED.with(|r| r.get(hash)).flatten() {
-        match table.update(slot, key, |c| c.add(event)) {
-            Update::Done => return Some(slot),
+    let place = REMEMBERED.with(|r| r.get(hash)).flatten();
+    if let Some(place) = place
+        && table.update_at_once(place, key, |c| c.add(event))
+    {
+        return Some(place);
+    }
+    if let Some(place) = place {
+        match record_at(table, place, key, event) {
+            Update::Done => return Some(place),
             Update::OtherKey | Update::Moved(_) => {}
             Update::Busy => {
                 table.skip();
@@ -114,6 +121,12 @@ pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> St
         }
     }
     record_slowly(table, key, event, text, &statement())
+}
+
+/// A stripe, or a slot whose lock is held.
+#[inline(never)]
+fn record_at(table: &SharedTable, place: u32, key: &Key, event: &Event) -> Update {
+    table.update(place, key, |c| c.add(event))
 }
 
 #[cold]
@@ -149,6 +162,27 @@ fn record_slowly(
     })?;
     REMEMBERED.with(|r| r.put(key.hash(), slot));
     Some(slot)
+}
+
+/// Memory that is used again for every statement that is normalised.
+struct Scratch {
+    places: Vec<Place>,
+    text: Vec<u8>,
+}
+
+impl Scratch {
+    fn normalise(&mut self, analysed: &Analysed, text: &[u8], start: usize) -> Option<()> {
+        analysed.constants(start, &mut self.places)?;
+        let strings = server::standard_conforming_strings();
+        normalize::at_locations(text, &self.places, analysed.highest_param, strings, &mut self.text)
+    }
+
+    /// Gives back what only a long statement needs.
+    fn trim(&mut self) {
+        if self.text.capacity() > carried::MAX_TEXT || self.places.capacity() > carried::MAX_TEXT / 16 {
+            (self.places, self.text) = (Vec::new(), Vec::new());
+        }
+    }
 }
 
 fn carried_name(key: &Key) -> u64 {
@@ -206,16 +240,12 @@ pub fn carry(analysed: &Analysed, key: &Key) {
             return;
         }
         let (text, start) = analysed.statement.text();
-        let Some(places) = analysed.constants(start) else { return };
-        let normalised = normalize::at_locations(
-            text,
-            &places,
-            analysed.highest_param,
-            server::standard_conforming_strings(),
-        );
-        if let Some(normalised) = normalised {
-            CARRIED.with(|c| c.put(carried_name(key), era, normalised));
-        }
+        SCRATCH.with(|scratch| {
+            if let Some(()) = scratch.normalise(analysed, text, start) {
+                CARRIED.with(|c| c.put(carried_name(key), era, &scratch.text));
+            }
+            scratch.trim();
+        });
     }));
 }
 

@@ -32,7 +32,7 @@ pub const PARTITIONS: usize = 32;
 /// one that lost its processor for this long is given up on.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Slots an eviction looks at to find its victim.
-const SAMPLE: u32 = 16;
+const SAMPLE: u32 = 8;
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -261,7 +261,6 @@ impl<L: Locks> Table<'_, L> {
 
     /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
     /// arithmetic.
-    #[inline]
     pub fn update(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
         let Some(slot) = self.slots.get(place as usize) else {
             return self.update_stripe(place, key, change);
@@ -272,6 +271,19 @@ impl<L: Locks> Table<'_, L> {
         }
         change(&mut body.counters);
         Update::Done
+    }
+
+    /// [`Self::update`] for the common case: whether the place is the entry's slot, and its lock was free.
+    #[inline(always)]
+    pub fn update_at_once(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> bool {
+        let Some(mut body) = self.slots.get(place as usize).and_then(|slot| slot.body.try_lock()) else {
+            return false;
+        };
+        let plain = body.is_plain(key);
+        if plain {
+            change(&mut body.counters);
+        }
+        plain
     }
 
     #[inline(never)]

@@ -1,12 +1,13 @@
 //! Plannable statements, from the executor's start to its end.
 
-use super::{Beginning, draw_at, key, no_draw, run_under};
+use super::{Beginning, draw_at, key, no_draw_is_kept, not_drawn, run_under};
 use crate::counters::{Event, Kind, Usage};
+use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::pg::exec::{self, Execution, ExecutorHooks};
+use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::server;
 use crate::store::{self, TextOf};
-use crate::{guc, nesting, sampling, variance};
+use crate::{nesting, sampling, variance};
 
 /// What is gathered of an execution that is looked at.
 #[derive(Default)]
@@ -32,8 +33,24 @@ impl ExecutorHooks for Hooks {
     type Span = i32;
 
     #[inline(always)]
-    fn start_passes() -> bool {
-        nesting::is_certain() && if nesting::is_top() { no_draw() } else { nesting::weight() == 0.0 }
+    fn start_passes() -> Passes {
+        if !nesting::is_certain() {
+            return Passes::No;
+        }
+        if nesting::is_top() {
+            return match guc::drawing() {
+                Drawing::All => Passes::No,
+                Drawing::Nothing if no_draw_is_kept() => Passes::Yes,
+                Drawing::Nothing => Passes::No,
+                Drawing::Some => Passes::Perhaps,
+            };
+        }
+        if nesting::weight() == 0.0 { Passes::Yes } else { Passes::No }
+    }
+
+    #[inline(always)]
+    fn start_passes_then() -> bool {
+        no_draw_is_kept() && not_drawn()
     }
 
     #[inline(always)]

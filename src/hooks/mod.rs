@@ -77,10 +77,20 @@ fn run_under(weight: f64) {
     nesting::set_weight(weight);
 }
 
-/// Whether a draw for the execution of a top-level statement now is certain to be none.
+/// Whether no draw was made for planning that the execution may have to take over.
 #[inline(always)]
-fn no_draw() -> bool {
-    guc::drawing() == Drawing::Nothing && PLANNED.get() == 0
+fn no_draw_is_kept() -> bool {
+    PLANNED.get() == 0
+}
+
+/// Where some are drawn: whether the top-level statement that is about to be executed certainly is not, by the draw for
+/// its analysis or by one that this makes.
+#[inline(always)]
+fn not_drawn() -> bool {
+    if PARSED_IN.get() == server::statement_start() {
+        return PARSED_WEIGHT.get() == 0.0;
+    }
+    server::trigger_depth() == 0 && sampling::skips()
 }
 
 /// The beginning of something that is timed.

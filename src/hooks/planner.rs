@@ -23,21 +23,24 @@ impl PlannerHooks for Planner {
     type Span = Span;
 
     #[inline(always)]
-    fn starting(queryid: u64) -> i32 {
-        let level = if guc::tracks_planning() {
-            nesting::level_of_statement(sampling::draw)
-        } else {
-            nesting::level()
-        };
+    fn passing() -> Option<i32> {
+        let drawing = guc::drawing();
+        if drawing == Drawing::Some || guc::tracks_planning() || !nesting::is_certain() {
+            return None;
+        }
+        let level = nesting::level();
         if level == 0 {
-            match guc::drawing() {
-                Drawing::Nothing => {}
-                Drawing::All => nesting::set_weight(1.0),
-                Drawing::Some => {
-                    draw_at(0, || None);
-                    PLANNED.set(queryid);
-                }
-            }
+            nesting::set_weight(f64::from(u8::from(drawing == Drawing::All)));
+        }
+        nesting::enter(level);
+        Some(level)
+    }
+
+    fn starting(queryid: u64) -> i32 {
+        let level = nesting::level_of_statement(sampling::draw);
+        draw_at(level, || None);
+        if level == 0 && guc::drawing() != Drawing::Nothing {
+            PLANNED.set(queryid);
         }
         nesting::enter(level);
         level
