@@ -1,13 +1,13 @@
 //! Plannable statements, from the executor's start to its end.
 
-use super::{Beginning, draw_at, key, no_draw_is_kept, not_drawn, run_under};
+use super::{Beginning, draw_at, draw_for_commit, key, no_draw_is_kept, not_drawn, run_under};
 use crate::counters::{Event, Kind, Usage};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::server;
 use crate::store::{self, TextOf};
-use crate::{nesting, sampling, variance};
+use crate::{nesting, variance};
 
 /// What is gathered of an execution that is looked at.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn starting(execution: Execution) -> i32 {
-        let level = nesting::level_of_statement(sampling::draw);
+        let level = nesting::level_of_statement(draw_for_commit);
         draw_at(level, || Some(execution.queryid()));
         nesting::enter(level);
         level

@@ -45,6 +45,15 @@ fn key(queryid: u64, level: i32) -> Key {
     Key { queryid, userid: server::user(), dbid: server::database(), toplevel: level == 0 }
 }
 
+/// Weight of what a commit executes: that of the statement which commits, where that was drawn in this message.
+#[cold]
+fn draw_for_commit() -> f64 {
+    if guc::drawing() == Drawing::Some && PARSED_IN.get() == server::statement_start() {
+        return PARSED_WEIGHT.get();
+    }
+    sampling::draw()
+}
+
 /// Draws for a statement that starts at `level`, if that is the top; what is nested has the weight of the statement
 /// around it. A statement that is named by `planned` keeps the draw that was made for its planning.
 #[inline(always)]

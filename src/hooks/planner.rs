@@ -1,14 +1,14 @@
 //! Planning: nested in nothing, but what it runs (immutable functions that are folded) is nested in it.
 
-use super::{Beginning, PLANNED, draw_at, key};
+use super::{Beginning, PLANNED, draw_at, draw_for_commit, key};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
+use crate::nesting;
 use crate::pg::planner::{self, PlannerHooks};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
-use crate::{nesting, sampling};
 
 struct Planner;
 
@@ -37,7 +37,7 @@ impl PlannerHooks for Planner {
     }
 
     fn starting(queryid: u64) -> i32 {
-        let level = nesting::level_of_statement(sampling::draw);
+        let level = nesting::level_of_statement(draw_for_commit);
         draw_at(level, || None);
         if level == 0 && guc::drawing() != Drawing::Nothing {
             PLANNED.set(queryid);
