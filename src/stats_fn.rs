@@ -43,7 +43,8 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
     let table = loaded();
     let sees_all = privs::reads_all_stats();
     let user = server::user();
-    let places = rows.columns(columns::place);
+    let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
+    let places = rows.columns(|name| columns::place(name).filter(known));
     let mut text = Vec::new();
     for (slot, body) in table.bodies() {
         check_for_interrupts!();
@@ -56,10 +57,7 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
             }
         }
         let values = stats_row(&body, visible, showtext.then_some(&text));
-        let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
-        let value = |place: &Option<usize>| place.filter(known).map_or(Value::Null, |n| values[n]);
-        let row: Vec<Value> = places.iter().map(value).collect();
-        rows.push(&row);
+        rows.push(places.iter().map(|place| place.map_or(Value::Null, |n| values[n])));
     }
 }
 
@@ -113,7 +111,8 @@ impl<'a> Row<'a> {
 
 /// A weighted sum of whole numbers, to the nearest whole.
 fn int<'a>(sum: f64) -> Value<'a> {
-    Value::Int8(sum.round() as i64)
+    // a half is lost on the large ones, which are whole as they are
+    Value::Int8(if sum < 4e15 { (sum + 0.5) as i64 } else { sum as i64 })
 }
 
 fn timing<'a>(t: &Timing) -> [Value<'a>; 6] {
@@ -167,7 +166,7 @@ fn pgss_rs_info(mut rows: Rows) {
     // by name, as an older version of the SQL may have fewer
     let row =
         rows.columns(|column| values.iter().find(|(name, _)| *name == column).map_or(Value::Null, |v| v.1));
-    rows.push(&row);
+    rows.push(row);
     warn_of_old_objects(sql_version.as_deref());
 }
 

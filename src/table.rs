@@ -430,7 +430,8 @@ impl<L: Locks> Table<'_, L> {
 
     /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now. Then that.
     fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Option<u32> {
-        let text = self.locks.texts(|| self.texts.store(new.text, self.clip));
+        let text = self.locks.texts(|| self.texts.take(new.text, self.clip));
+        self.texts.fill(text, new.text);
         let slot = &self.slots[n as usize];
         {
             let mut body = slot.body.lock();
@@ -457,7 +458,7 @@ impl<L: Locks> Table<'_, L> {
         if other.is_some() {
             // someone else was first: the slot was never seen by anyone
             slot.body.lock().text = TextRef::EMPTY;
-            self.locks.texts(|| self.texts.free(text));
+            self.free_text(text);
             self.put_free(n);
         }
         other
@@ -519,8 +520,15 @@ impl<L: Locks> Table<'_, L> {
         if let Some(set) = gone.set() {
             gone.counters.merge(&self.stripes.release(set));
         }
-        self.locks.texts(|| self.texts.free(gone.text));
+        self.free_text(gone.text);
         Some(gone)
+    }
+
+    /// Gives the blocks of a text back that is no longer any slot's.
+    fn free_text(&self, text: TextRef) {
+        if let Some(last) = self.texts.last(text) {
+            self.locks.texts(|| self.texts.give_back(text, last));
+        }
     }
 
     /// Removes the entries that `which` picks; whether that left none.
