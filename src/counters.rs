@@ -4,6 +4,7 @@
 //! at `sample_rate = 1`, where every weight is 1, exact altogether. [`Counters::add`] runs under a slot's spinlock:
 //! plain arithmetic, no branch that can fail.
 
+use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
@@ -158,6 +159,8 @@ pub struct Counters {
     pub jit: Jit,
     /// Parallel workers planned for and launched.
     pub workers: [f64; 2],
+    /// Of execution times.
+    pub histogram: Histogram,
 }
 
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
@@ -179,6 +182,7 @@ impl Counters {
                 }
                 self.last_exec = e.at;
                 self.rows += w * e.rows as i64 as f64;
+                self.histogram.add(w, e.nanoseconds);
                 if w > 1.0 && e.own_draw {
                     self.add_variance(w, 1.0, ms);
                 }
@@ -234,6 +238,7 @@ impl Counters {
         add(&mut self.wal, &other.wal);
         add(&mut self.workers, &other.workers);
         self.add_jit(1.0, &other.jit);
+        self.histogram.merge(&other.histogram);
     }
 
     /// Adds one draw's squared calls and time (ms) to the variances of the totals.

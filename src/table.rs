@@ -82,7 +82,7 @@ pub struct Slot {
 }
 
 // what the documentation says an entry takes
-const _: () = assert!(size_of::<Slot>() == 512);
+const _: () = assert!(size_of::<Slot>() == 1536);
 
 impl Default for Slot {
     fn default() -> Self {

@@ -21,6 +21,7 @@ mod calling;
 mod concurrency;
 mod errors;
 mod exporter;
+mod histogram;
 mod level;
 mod loading;
 mod persist;
