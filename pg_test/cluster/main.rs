@@ -21,6 +21,7 @@ mod calling;
 mod concurrency;
 mod errors;
 mod exporter;
+mod identifiers;
 mod level;
 mod loading;
 mod persist;

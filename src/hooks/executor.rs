@@ -59,7 +59,7 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn starting(execution: Execution) -> i32 {
         let level = nesting::level_of_statement(sampling::draw);
-        draw_at(level, || Some(execution.queryid()));
+        draw_at(level, true, || execution.statement());
         nesting::enter(level);
         level
     }

@@ -1,6 +1,6 @@
 //! Planning: nested in nothing, but what it runs (immutable functions that are folded) is nested in it.
 
-use super::{Beginning, PLANNED, draw_at, key};
+use super::{Beginning, PLANNED, PLANNED_IN, draw_at, key};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
@@ -23,7 +23,7 @@ impl PlannerHooks for Planner {
     type Span = Span;
 
     #[inline(always)]
-    fn starting(queryid: u64) -> i32 {
+    fn starting(statement: Statement) -> i32 {
         let level = if guc::tracks_planning() {
             nesting::level_of_statement(sampling::draw)
         } else {
@@ -34,8 +34,9 @@ impl PlannerHooks for Planner {
                 Drawing::Nothing => {}
                 Drawing::All => nesting::set_weight(1.0),
                 Drawing::Some => {
-                    draw_at(0, || None);
-                    PLANNED.set(queryid);
+                    draw_at(0, false, || statement);
+                    PLANNED.set(statement.queryid);
+                    PLANNED_IN.set(server::statement_start());
                 }
             }
         }

@@ -10,8 +10,8 @@ use pgrx::pg_sys;
 pub trait PlannerHooks {
     type Span: Copy;
 
-    /// The level of the statement that is planned, which has this identifier.
-    fn starting(queryid: u64) -> i32;
+    /// The level of the statement that is planned.
+    fn starting(statement: Statement) -> i32;
     fn ended(level: i32);
     /// Whether the planning is recorded, which `recording` and `recorded` do.
     fn records(level: i32, queryid: u64) -> bool;
@@ -40,7 +40,7 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
     // needs dropping when an ERROR jumps over it. The planner scribbles on `parse`, which is not read afterwards.
     unsafe {
         let next = PREVIOUS.get().unwrap_or(raw::standard_planner);
-        let level = H::starting(queryid((*parse).queryId));
+        let level = H::starting(statement(parse, query_string));
         if H::records(level, queryid((*parse).queryId)) && !query_string.is_null() {
             return record::<H>(parse, query_string, cursor_options, bound_params, level, next);
         }
@@ -48,6 +48,14 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
         H::ended(level);
         plan
     }
+}
+
+/// # Safety
+/// A live query, and its source for as long as the value is used.
+#[inline(always)]
+unsafe fn statement(parse: *const pg_sys::Query, source: *const c_char) -> Statement {
+    // SAFETY: the caller's promise.
+    unsafe { Statement::new(queryid((*parse).queryId), source, (*parse).stmt_location, (*parse).stmt_len) }
 }
 
 /// # Safety
@@ -68,12 +76,7 @@ unsafe fn record<H: PlannerHooks>(
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: as in `planner`.
     unsafe {
-        let statement = Statement::new(
-            queryid((*parse).queryId),
-            query_string,
-            (*parse).stmt_location,
-            (*parse).stmt_len,
-        );
+        let statement = statement(parse, query_string);
         let span = H::recording(statement, level);
         let plan = next(parse, query_string, cursor_options, bound_params);
         H::ended(level);
