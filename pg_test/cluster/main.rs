@@ -18,6 +18,7 @@ mod servers;
 mod clients;
 
 mod calling;
+mod clock;
 mod concurrency;
 mod errors;
 mod exporter;
