@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn every_time_is_within_its_class() {
         for exponent in 0..63u32 {
-            for part in [1.0, 1.1, 1.1892, 1.1893, 1.4142, 1.4143, 1.6817, 1.6818, 1.9999] {
+            for part in [1.0, 1.1, 1.1892, 1.1893, 1.414, 1.4143, 1.6817, 1.6818, 1.9999] {
                 let ns = (f64::from(exponent).exp2() * part) as u64;
                 let (lower, upper) = bounds(class(ns));
                 let ms = ns as f64 / NS_PER_MS;

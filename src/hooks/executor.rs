@@ -49,8 +49,8 @@ impl ExecutorHooks for Hooks {
     }
 
     #[inline(always)]
-    fn start_passes_then() -> bool {
-        no_draw_is_kept() && not_drawn()
+    fn start_passes_then(execution: Execution) -> bool {
+        no_draw_is_kept() && not_drawn(|| execution.statement())
     }
 
     #[inline(always)]
@@ -76,7 +76,7 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn starting(execution: Execution) -> i32 {
         let level = nesting::level_of_statement(draw_for_commit);
-        draw_at(level, || Some(execution.queryid()));
+        draw_at(level, true, || execution.statement());
         nesting::enter(level);
         level
     }

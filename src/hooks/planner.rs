@@ -1,6 +1,6 @@
 //! Planning: nested in nothing, but what it runs (immutable functions that are folded) is nested in it.
 
-use super::{Beginning, PLANNED, draw_at, draw_for_commit, key};
+use super::{Beginning, PLANNED, PLANNED_IN, draw_at, draw_for_commit, key};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
@@ -36,11 +36,12 @@ impl PlannerHooks for Planner {
         Some(level)
     }
 
-    fn starting(queryid: u64) -> i32 {
+    fn starting(statement: Statement) -> i32 {
         let level = nesting::level_of_statement(draw_for_commit);
-        draw_at(level, || None);
-        if level == 0 && guc::drawing() != Drawing::Nothing {
-            PLANNED.set(queryid);
+        draw_at(level, false, || statement);
+        if level == 0 && guc::drawing() == Drawing::Some {
+            PLANNED.set(statement.queryid);
+            PLANNED_IN.set(server::statement_start());
         }
         nesting::enter(level);
         level

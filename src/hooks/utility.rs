@@ -38,7 +38,7 @@ impl UtilityHooks for Hooks {
         let level = nesting::level_of_statement(draw_for_commit);
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {
-            draw_at(level, || None);
+            draw_at(level, false, || utility.statement);
         }
         let weight = nesting::weight();
         let looks = weight > 0.0 && guc::tracks_utility() && guc::tracks(level);

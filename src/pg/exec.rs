@@ -45,7 +45,7 @@ pub trait ExecutorHooks: 'static {
     /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
     fn start_passes() -> Passes;
     /// Decides where [`Passes::Perhaps`] did not.
-    fn start_passes_then() -> bool;
+    fn start_passes_then(execution: Execution) -> bool;
     /// Whether a run that has no record may be passed by likewise.
     fn run_passes() -> bool;
     /// The level.
@@ -338,7 +338,7 @@ unsafe fn perhaps_start<H: ExecutorHooks>(
 ) {
     // SAFETY: as in `executor_start`.
     unsafe {
-        if !H::start_passes_then() {
+        if !H::start_passes_then(Execution::new(query)) {
             return start::<H>(query, eflags, next);
         }
         let level = H::passing();
