@@ -92,8 +92,9 @@ impl Timing {
         let off = ms - self.mean;
         let mean = self.mean + off * (weight / self.calls);
         // rounding must not carry the mean past the value it moves towards, hence never outside min..max
-        let passed = if off >= 0.0 { mean > ms } else { mean < ms };
-        let mean = if passed { ms } else { mean };
+        let (low, high) = if off < 0.0 { (ms, self.mean) } else { (self.mean, ms) };
+        let mean = if mean < high { mean } else { high };
+        let mean = if mean > low { mean } else { low };
         self.mean = mean;
         self.squares += weight * off * (ms - mean);
         if !self.seen {
@@ -170,7 +171,8 @@ impl Counters {
     #[inline(always)]
     pub fn add(&mut self, e: &Event) {
         // signed ones convert in one instruction
-        let ms = e.nanoseconds as i64 as f64 / NS_PER_MS;
+        let ns = e.nanoseconds as i64 as f64;
+        let ms = ns / NS_PER_MS;
         let w = e.weight;
         match e.kind {
             Kind::Plan => self.plan.add(w, ms),
@@ -182,7 +184,7 @@ impl Counters {
                 }
                 self.last_exec = e.at;
                 self.rows += w * e.rows as i64 as f64;
-                self.histogram.add(w, e.nanoseconds);
+                self.histogram.add(w, ns);
                 if w > 1.0 && e.own_draw {
                     self.add_variance(w, 1.0, ms);
                 }

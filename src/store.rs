@@ -99,19 +99,20 @@ pub enum TextOf {
     Written,
 }
 
+/// Adds an event to `key`'s entry if that is where the backend remembers it and no one is there; then its place.
+#[inline(always)]
+pub fn record_at_once(key: &Key, event: &Event) -> Option<u32> {
+    let table = table()?;
+    let place = REMEMBERED.with(|r| r.get(key.hash())).flatten()?;
+    table.update_at_once(place, key, |c| c.add(event)).then_some(place)
+}
+
 /// Adds an event to `key`'s entry. Its place, when there is one.
-#[inline]
+#[inline(never)]
 pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> Statement) -> Option<u32> {
     let table = table()?;
-    let hash = key.hash();
-    let place = REMEMBERED.with(|r| r.get(hash)).flatten();
-    if let Some(place) = place
-        && table.update_at_once(place, key, |c| c.add(event))
-    {
-        return Some(place);
-    }
-    if let Some(place) = place {
-        match record_at(table, place, key, event) {
+    if let Some(place) = REMEMBERED.with(|r| r.get(key.hash())).flatten() {
+        match table.update(place, key, |c| c.add(event)) {
             Update::Done => return Some(place),
             Update::OtherKey | Update::Moved(_) => {}
             Update::Busy => {
@@ -121,12 +122,6 @@ pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> St
         }
     }
     record_slowly(table, key, event, text, &statement())
-}
-
-/// A stripe, or a slot whose lock is held.
-#[inline(never)]
-fn record_at(table: &SharedTable, place: u32, key: &Key, event: &Event) -> Update {
-    table.update(place, key, |c| c.add(event))
 }
 
 #[cold]

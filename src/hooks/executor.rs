@@ -1,7 +1,7 @@
 //! Plannable statements, from the executor's start to its end.
 
 use super::{Beginning, draw_at, draw_for_commit, key, no_draw_is_kept, not_drawn, run_under};
-use crate::counters::{Event, Kind, Usage};
+use crate::counters::{Event, Jit, Kind, Usage};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
@@ -168,23 +168,35 @@ impl Record {
     #[inline(never)]
     fn store(&self, execution: Execution) {
         let jit = execution.jit();
-        let event = Event {
+        let place = store::record_at_once(&self.key, &self.event(execution, jit.as_ref()));
+        let place = place.or_else(|| self.store_slowly(execution));
+        if self.weight > 1.0
+            && !self.key.toplevel
+            && let Some(place) = place
+        {
+            variance::note(place, &self.key, self.weight, self.nanoseconds);
+        }
+    }
+
+    #[inline(never)]
+    fn store_slowly(&self, execution: Execution) -> Option<u32> {
+        let jit = execution.jit();
+        let event = self.event(execution, jit.as_ref());
+        store::record(&self.key, &event, TextOf::Carried, || execution.statement())
+    }
+
+    #[inline(always)]
+    fn event<'a>(&'a self, execution: Execution, jit: Option<&'a Jit>) -> Event<'a> {
+        Event {
             kind: Kind::Exec,
             weight: self.weight,
             nanoseconds: self.nanoseconds,
             rows: self.rows,
             usage: self.usage.as_ref(),
-            jit: jit.as_ref(),
+            jit,
             workers: execution.workers(),
             at: self.at,
             own_draw: self.key.toplevel,
-        };
-        let slot = store::record(&self.key, &event, TextOf::Carried, || execution.statement());
-        if self.weight > 1.0
-            && !self.key.toplevel
-            && let Some(slot) = slot
-        {
-            variance::note(slot, &self.key, self.weight, self.nanoseconds);
         }
     }
 }
