@@ -299,9 +299,13 @@ pub struct Evicted {
 }
 
 impl Evicted {
-    pub fn take(&mut self, gone: &Counters) {
-        self.exec.merge(&gone.exec);
-        self.rows += gone.rows;
+    pub fn of(counters: &Counters) -> Self {
+        Evicted { exec: counters.exec, rows: counters.rows }
+    }
+
+    pub fn merge(&mut self, other: &Evicted) {
+        self.exec.merge(&other.exec);
+        self.rows += other.rows;
     }
 }
 

@@ -136,14 +136,17 @@ fn record_slowly(
     // a bug of ours must not unwind into the server
     let slot = catch_unwind(AssertUnwindSafe(|| {
         let change = |c: &mut Counters| c.add(event);
-        if let Some(slot) = table.lookup(key)
-            && let Ok(place) = table.settle(slot, key, change)
-        {
-            return Some(place);
+        match table.lookup(key).map(|slot| table.settle(slot, key, change)) {
+            Some(Ok(place)) => return Some(place),
+            Some(Err(Update::Busy)) => {
+                table.skip();
+                return None;
+            }
+            _ => {}
         }
         let insert = |text: &[u8]| {
             let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
-            table.update_or_insert(key, new, change)
+            table.insert_or_update(key, new, change)
         };
         match text {
             TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),

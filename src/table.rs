@@ -20,7 +20,7 @@
 
 use crate::counters::{Counters, Evicted};
 use crate::key::Key;
-use crate::pg::spin::Mutex;
+use crate::pg::spin::{Mutex, prefetch};
 use crate::stripes::Stripes;
 use crate::textpool::{TextPool, TextRef};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -33,6 +33,8 @@ pub const PARTITIONS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Slots an eviction looks at to find its victim.
 const SAMPLE: u32 = 8;
+/// Bytes of a slot that tell what it is worth keeping.
+const SCORED: usize = 256;
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -364,16 +366,17 @@ impl<L: Locks> Table<'_, L> {
         self.locks.shared(self.partition(hash), || self.find(key, hash))
     }
 
-    /// Changes `key`'s entry, which is made when there is none; its place. `None`, and one more skipped,
-    /// when that cannot be done.
-    pub fn update_or_insert(
+    /// Makes `key`'s entry, as there was none when the caller looked; or changes it, if there is one by now. Its place.
+    /// `None`, and one more skipped, when that cannot be done.
+    pub fn insert_or_update(
         &self,
         key: &Key,
         new: NewEntry,
         change: impl Fn(&mut Counters) + Copy,
     ) -> Option<u32> {
-        for _ in 0..ROUNDS {
-            let n = match self.lookup(key) {
+        for round in 0..ROUNDS {
+            let known = if round == 0 { None } else { self.lookup(key) };
+            let n = match known {
                 Some(n) => n,
                 None => match self.insert(key, new, change) {
                     Inserted::New(n) => return Some(n),
@@ -469,7 +472,7 @@ impl<L: Locks> Table<'_, L> {
         for _ in 0..ROUNDS {
             let Some((n, key)) = self.victim(now) else { continue };
             if let Some(gone) = self.remove(n, &key) {
-                self.state.evicted.lock().take(&gone.counters);
+                self.state.evicted.lock().merge(&gone);
                 self.state.dealloc.fetch_add(1, Relaxed);
                 return Some(n);
             }
@@ -479,6 +482,9 @@ impl<L: Locks> Table<'_, L> {
 
     fn victim(&self, now: i64) -> Option<(u32, Key)> {
         let from = self.state.hand.fetch_add(SAMPLE, Relaxed);
+        // their locks would be waited for one after the other
+        (0..SAMPLE)
+            .for_each(|i| prefetch(&self.slots[from.wrapping_add(i) as usize % self.slots.len()], SCORED));
         (0..SAMPLE.min(self.slots.len() as u32))
             .filter_map(|i| {
                 let n = from.wrapping_add(i) % self.slots.len() as u32;
@@ -498,17 +504,17 @@ impl<L: Locks> Table<'_, L> {
     }
 
     /// Ends `key`'s entry in slot `n`, if that is still what it holds; the slot is then the caller's. Its text is
-    /// freed.
-    fn remove(&self, n: u32, key: &Key) -> Option<Body> {
+    /// freed. What it had counted, as far as it is kept.
+    fn remove(&self, n: u32, key: &Key) -> Option<Evicted> {
         let hash = key.hash();
         let slot = &self.slots[n as usize];
-        let mut gone = self.locks.exclusive(self.partition(hash), || {
+        let (mut gone, text, set) = self.locks.exclusive(self.partition(hash), || {
             let gone = {
                 let mut body = slot.body.try_lock_for(PATIENCE)?;
                 if !body.used || body.key != *key {
                     return None;
                 }
-                let gone = *body;
+                let gone = (Evicted::of(&body.counters), body.text, body.set());
                 (body.used, body.stripes) = (false, 0);
                 body.generation = body.generation.wrapping_add(1);
                 body.text = TextRef::EMPTY;
@@ -517,10 +523,10 @@ impl<L: Locks> Table<'_, L> {
             self.unlink(n, hash);
             Some(gone)
         })?;
-        if let Some(set) = gone.set() {
-            gone.counters.merge(&self.stripes.release(set));
+        if let Some(set) = set {
+            gone.merge(&Evicted::of(&self.stripes.release(set)));
         }
-        self.free_text(gone.text);
+        self.free_text(text);
         Some(gone)
     }
 
@@ -751,6 +757,18 @@ mod tests {
         }
     }
 
+    impl Table<'_, &StdLocks> {
+        fn update_or_insert(
+            &self,
+            key: &Key,
+            new: NewEntry,
+            change: impl Fn(&mut Counters) + Copy,
+        ) -> Option<u32> {
+            let place = self.lookup(key).and_then(|n| self.settle(n, key, change).ok());
+            place.or_else(|| self.insert_or_update(key, new, change))
+        }
+    }
+
     fn key(queryid: u64) -> Key {
         Key { queryid, userid: 10, dbid: 5, toplevel: true }
     }
@@ -941,7 +959,7 @@ mod tests {
         let n = spread(&t, &k);
         let place = t.settle(n, &k, call).unwrap();
         let gone = t.remove(n, &k).unwrap();
-        assert_eq!((gone.counters.exec.calls, t.stripes.sets_used()), (2.0, 0));
+        assert_eq!((gone.exec.calls, t.stripes.sets_used()), (2.0, 0));
         t.put_free(n);
         assert_eq!(t.update(place, &k, call), Update::OtherKey);
         t.update_or_insert(&k, NEW, call).unwrap();

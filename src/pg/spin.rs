@@ -13,6 +13,19 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// Asks the processor to have the first bytes of a value at hand soon.
+#[inline(always)]
+pub fn prefetch<T>(value: &T, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes.min(size_of::<T>())).step_by(64) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: within the value, and a hint that changes nothing wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (value, bytes);
+}
+
 /// A value behind a [`RawSpin`].
 pub type Mutex<T> = lock_api::Mutex<RawSpin, T>;
 
