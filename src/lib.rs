@@ -29,6 +29,7 @@ pub mod counters;
 pub mod draw;
 pub mod histogram;
 pub mod key;
+pub mod memo;
 pub mod normalize;
 pub mod snapshot;
 pub mod stripes;

@@ -26,7 +26,7 @@ pub type SharedTable = Table<'static, LwLocks>;
 static TABLE: Local<Option<&'static SharedTable>> = Local::new(None);
 static CARRIED: LocalRef<Carried> = LocalRef::new(Carried::new());
 static SCRATCH: LocalRef<Scratch> = LocalRef::new(Scratch { places: Vec::new(), text: Vec::new() });
-static REMEMBERED: LocalRef<Remembered> = LocalRef::new(Remembered(Vec::new()));
+static REMEMBERED: LocalRef<Remembered> = LocalRef::new(Remembered { places: Vec::new(), era: 0 });
 
 const INDEX_TRANCHE: &std::ffi::CStr = c"pgss_rs_index";
 const TEXT_TRANCHE: &std::ffi::CStr = c"pgss_rs_text";
@@ -62,7 +62,11 @@ impl Locks for LwLocks {
 }
 
 /// Which place a key was last found at, by hash; a wrong answer costs a look into the index, no more.
-struct Remembered(Vec<(u32, u32)>);
+struct Remembered {
+    places: Vec<(u32, u32)>,
+    /// When they were found, as the table counts resets.
+    era: u32,
+}
 
 impl Remembered {
     const MOST: usize = 1 << 14;
@@ -70,20 +74,24 @@ impl Remembered {
 
     #[inline]
     fn get(&self, hash: u64) -> Option<u32> {
-        let (tag, slot) = *self.0.get(hash as usize & self.0.len().wrapping_sub(1))?;
+        let (tag, slot) = *self.places.get(hash as usize & self.places.len().wrapping_sub(1))?;
         (tag == (hash >> 32) as u32 && slot != Self::UNKNOWN).then_some(slot)
     }
 
-    fn put(&mut self, hash: u64, slot: u32) {
-        if self.0.is_empty() {
+    fn put(&mut self, hash: u64, slot: u32, era: u32) {
+        if era != self.era {
+            self.places.fill((0, Self::UNKNOWN));
+            self.era = era;
+        }
+        if self.places.is_empty() {
             let size = (2 * guc::max_entries()).next_power_of_two().min(Self::MOST);
-            if self.0.try_reserve_exact(size).is_err() {
+            if self.places.try_reserve_exact(size).is_err() {
                 return;
             }
-            self.0.resize(size, (0, Self::UNKNOWN));
+            self.places.resize(size, (0, Self::UNKNOWN));
         }
-        let at = hash as usize & (self.0.len() - 1);
-        self.0[at] = ((hash >> 32) as u32, slot);
+        let at = hash as usize & (self.places.len() - 1);
+        self.places[at] = ((hash >> 32) as u32, slot);
     }
 }
 
@@ -158,7 +166,7 @@ fn record_slowly(
         table.skip();
         None
     })?;
-    REMEMBERED.with(|r| r.put(key.hash(), slot));
+    REMEMBERED.with(|r| r.put(key.hash(), slot, table.resets()));
     Some(slot)
 }
 
@@ -252,6 +260,16 @@ pub fn carry(analysed: &Analysed, key: &Key) {
 pub fn carries(queryid: u64, userid: u32, toplevel: bool) -> bool {
     let Some(table) = table() else { return true };
     CARRIED.with(|c| c.touch(carried::name(queryid, userid, toplevel), table.resets())).unwrap_or(true)
+}
+
+/// Whether the backend carries the statement's text, or found its entry since the last reset. It may have been evicted since:
+/// then it will have the text that its tokens tell.
+#[inline(always)]
+pub fn knows(key: &Key) -> bool {
+    let Some(table) = table() else { return true };
+    let era = table.resets();
+    let remembered = REMEMBERED.with(|r| r.era == era && r.get(key.hash()).is_some());
+    remembered.unwrap_or(false) || carries(key.queryid, key.userid, key.toplevel)
 }
 
 /// Whether the backend remembers a slot for the key and it still is its.

@@ -610,3 +610,151 @@ fn workers_and_the_saver_go_on_whatever_is_drawn() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
+
+/// Sends a text with the identifier left to us and with the server computing it. Whenever both find the same statement,
+/// every entry is called as often by the one as by the other.
+fn both_ways(session: &mut Client, text: &str) {
+    session.batch_execute("SET compute_query_id = auto").unwrap();
+    session.batch_execute(text).unwrap();
+    session.batch_execute("SET compute_query_id = on").unwrap();
+    session.batch_execute(text).unwrap();
+}
+
+#[test]
+fn a_text_that_came_before_has_its_old_identifier_only_while_it_is_the_same_statement() {
+    let db = ALONE.database();
+    let role = format!("{}_role", db.name);
+    db.prepare(&format!(
+        "CREATE SCHEMA first; CREATE SCHEMA second; CREATE TABLE second.t (a int);
+         CREATE FUNCTION second.f(numeric) RETURNS int LANGUAGE sql AS 'SELECT 1';
+         CREATE ROLE {role}; CREATE SCHEMA {role} AUTHORIZATION {role}; CREATE TABLE {role}.t (a int);
+         GRANT ALL ON SCHEMA first, second TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA second, {role} TO {role};
+         ALTER DATABASE {} SET search_path = \"$user\", first, second, public",
+        db.name
+    ));
+    let text = "SELECT a, f(1), a = NULL FROM t";
+    let mut session = db.session();
+    let entries = || {
+        let sql = format!(
+            "SELECT count(*), coalesce(bool_and(calls % 2 = 0), true) FROM pgss_rs_stats
+             WHERE dbid = {} AND query LIKE '%FROM t'",
+            db.oid
+        );
+        let row = db.ask(&sql).remove(0);
+        (row[0].clone().unwrap().parse::<i64>().unwrap(), row[1].as_deref() == Some("t"))
+    };
+    (0..3).for_each(|_| both_ways(&mut session, text));
+    assert_eq!(entries(), (1, true));
+
+    // (what changes, by whom, statements that the text has been by then)
+    let own: &[(&str, i64)] = &[
+        ("CREATE TABLE first.t (a int)", 2),
+        ("SET search_path = second", 2),
+        ("RESET search_path", 2),
+        ("CREATE FUNCTION first.f(int) RETURNS int LANGUAGE sql AS 'SELECT 2'", 3),
+        ("BEGIN; CREATE TEMP TABLE t (a int)", 4),
+        ("COMMIT", 4),
+        ("DISCARD TEMP", 4),
+        ("BEGIN; CREATE TEMP TABLE t (a int)", 5),
+        ("ROLLBACK", 5),
+        ("BEGIN; SAVEPOINT s; DROP TABLE first.t", 6),
+        ("ROLLBACK TO s", 6),
+        ("COMMIT", 6),
+        ("BEGIN; SET LOCAL search_path = second", 6),
+        ("ROLLBACK", 6),
+        ("SET transform_null_equals = on", 7),
+        ("SET transform_null_equals = off", 7),
+        ("ALTER TABLE first.t RENAME TO u", 7),
+        ("ALTER TABLE first.u RENAME TO t", 7),
+        ("DROP TABLE first.t; CREATE TABLE first.t (a int)", 8),
+    ];
+    for (change, statements) in own {
+        session.batch_execute(change).unwrap();
+        for _ in 0..2 {
+            both_ways(&mut session, text);
+            let (count, even) = entries();
+            assert!(even && count <= *statements, "{change}: {count} {:#?}", db.entries());
+        }
+    }
+    // by others
+    for change in [
+        "DROP TABLE first.t; CREATE TABLE first.t (a int)",
+        "ALTER TABLE first.t ADD b int",
+        "ALTER TABLE first.t ALTER a TYPE bigint",
+        "CREATE FUNCTION first.f(bigint) RETURNS int LANGUAGE sql AS 'SELECT 3'",
+        "ALTER SCHEMA first RENAME TO away; CREATE SCHEMA first; CREATE TABLE first.t (a int)",
+        "DROP TABLE first.t",
+        "CREATE OPERATOR second.= (leftarg = int, rightarg = unknown, function = int4eq)",
+    ] {
+        let _ = db.session_with(&["pgss_rs.track=none"]).batch_execute(change);
+        for _ in 0..2 {
+            both_ways(&mut session, text);
+            assert!(entries().1, "{change}: {:#?}", db.entries());
+        }
+    }
+    // a role of another schema, without and with an identifier of the server's
+    session.batch_execute(&format!("SET compute_query_id = auto; {text}; SET ROLE {role}")).unwrap();
+    session.batch_execute(text).unwrap();
+    session.batch_execute("RESET ROLE; SET compute_query_id = on").unwrap();
+    session.batch_execute(&format!("{text}; SET ROLE {role}")).unwrap();
+    session.batch_execute(text).unwrap();
+    session.batch_execute("RESET ROLE").unwrap();
+    assert!(entries().1, "{:#?}", db.entries());
+    both_ways(&mut session, text);
+    assert!(entries().0 >= 8, "{:#?}", db.entries());
+}
+
+#[test]
+fn texts_within_one_string_keep_their_own_identifiers() {
+    let db = ALONE.database();
+    let mut session = db.session_with(&["pgss_rs.track=all"]);
+    let strings = [
+        "SELECT 1; SELECT 1, 2; SELECT 1",
+        "EXPLAIN SELECT 1; EXPLAIN SELECT 1, 2; EXPLAIN SELECT 1, 2, 3",
+        "PREPARE p AS SELECT 1, 2; EXECUTE p; DEALLOCATE p",
+        "COPY (SELECT 1, 2) TO '/dev/null'; SELECT 1, 2",
+        "CREATE TEMP TABLE x AS SELECT 1 AS a, 2 AS b; DROP TABLE x",
+    ];
+    let mut counted: Vec<Vec<Vec<Option<String>>>> = Vec::new();
+    for computed in ["on", "auto"] {
+        db.reset();
+        session.batch_execute(&format!("SET compute_query_id = {computed}")).unwrap();
+        for string in strings.iter().chain(&strings).chain(&strings) {
+            session.simple_query(string).map(drop).unwrap_or_else(|e| panic!("{string}: {e}"));
+        }
+        let sql = format!(
+            "SELECT queryid, toplevel, calls FROM pgss_rs_stats
+             WHERE dbid = {} AND query NOT LIKE 'SET %' ORDER BY queryid, toplevel",
+            db.oid
+        );
+        counted.push(db.ask(&sql));
+    }
+    assert!(counted[0].len() > 5);
+    assert_eq!(counted[0], counted[1]);
+}
+
+#[test]
+fn a_text_that_came_before_is_recorded_normalised_after_resets_and_evictions() {
+    let cluster = start_with_pgss_rs(&[("pgss_rs.max", "100")]);
+    let mut session = connect(&cluster, "postgres");
+    let text = "SELECT 5, 'literal', now() IS NULL";
+    let normalised = "SELECT $1, $2, now() IS NULL";
+    for round in 1..=5 {
+        session.batch_execute(text).unwrap();
+        session.batch_execute(text).unwrap();
+        let calls = format!("SELECT calls FROM pgss_rs_stats WHERE query = '{normalised}'");
+        assert_eq!(value(&mut session, &calls), "2", "{round}");
+        match round % 2 {
+            0 => session.batch_execute("SELECT pgss_rs_reset()").unwrap(),
+            _ => {
+                // another session's flood
+                let mut other = connect(&cluster, "postgres");
+                (0..400).for_each(|n| other.batch_execute(&distinct(n)).unwrap());
+                session.batch_execute("SELECT pgss_rs_reset(queryid => queryid) FROM pgss_rs_stats").unwrap();
+            }
+        }
+    }
+    let leaks =
+        "SELECT count(*) FROM pgss_rs_stats WHERE query LIKE '%literal%' AND query NOT LIKE '%leaks%'";
+    assert_eq!(value(&mut session, leaks), "0");
+}

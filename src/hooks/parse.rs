@@ -2,7 +2,7 @@
 
 use super::{draw_for_parsed, key};
 use crate::guc::{self, Drawing};
-use crate::pg::parse::{self, Analysed, ParseHooks};
+use crate::pg::parse::{self, Analysed, Identify, ParseHooks};
 use crate::pg::server;
 use crate::{nesting, store};
 
@@ -13,12 +13,14 @@ impl ParseHooks for Parse {
     /// if it is not drawn. What may be executed again, under another draw, always has one; so has what is nested, which
     /// functions keep, and what a utility statement contains, whose draw it shares.
     #[inline(always)]
-    fn identifies(once: impl FnOnce() -> bool) -> bool {
-        nesting::level() != 0
-            || guc::drawing() == Drawing::All
-            || nesting::is_in_utility()
-            || !once()
-            || draw_for_parsed()
+    fn identifies(once: impl FnOnce() -> bool) -> Identify {
+        if nesting::level() != 0 || nesting::is_in_utility() || !once() {
+            Identify::Anew
+        } else if guc::drawing() == Drawing::All || draw_for_parsed() {
+            Identify::ByText
+        } else {
+            Identify::No
+        }
     }
 
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
@@ -30,6 +32,11 @@ impl ParseHooks for Parse {
             return true;
         }
         store::carries(queryid, server::user(), level == 0)
+    }
+
+    #[inline(always)]
+    fn knows_enough(queryid: u64) -> bool {
+        store::knows(&key(queryid, 0))
     }
 
     fn analysed(mut analysed: Analysed) {

@@ -3,10 +3,11 @@
 //! Where the server computes no identifiers for another reason, the statement gets its identifier here, if it is to have
 //! one: that is most of what a statement costs that is not looked at.
 
-use super::local::Local;
+use super::local::{Local, LocalRef};
 use super::raw;
 use super::server;
-use super::statement::{Statement, queryid};
+use super::statement::{RawQueryId, Statement, queryid};
+use crate::memo::Memo;
 use crate::normalize::Place;
 use pgrx::pg_sys;
 
@@ -47,13 +48,25 @@ impl Analysed<'_> {
     }
 }
 
+/// Whether a statement gets an identifier, and how.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Identify {
+    No,
+    /// From its analysed form.
+    Anew,
+    /// The one that its text had before, if it had one; the text is the statement's alone.
+    ByText,
+}
+
 /// What is done after analysis. It may not raise or unwind.
 pub trait ParseHooks {
-    /// Whether a statement that has no identifier gets one. `once`: whether its analysis is certain to be for one
-    /// execution, at once.
-    fn identifies(once: impl FnOnce() -> bool) -> bool;
+    /// Whether a statement that has no identifier gets one, and how. `once`: whether its analysis is certain to be for
+    /// one execution, at once.
+    fn identifies(once: impl FnOnce() -> bool) -> Identify;
     /// Whether nothing is to be done for a statement with this identifier.
     fn knows(queryid: u64) -> bool;
+    /// Likewise where that saves more than a text a little less like the server's would cost.
+    fn knows_enough(queryid: u64) -> bool;
     /// Not called for statements without an identifier, nor for utility statements on 15.
     fn analysed(analysed: Analysed);
 }
@@ -81,7 +94,13 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
             && server::allows_query_ids()
             && !is_execute(&*query)
         {
-            if H::identifies(|| is_once(&*pstate)) { jumble(query, (*pstate).p_sourcetext) } else { jstate }
+            match H::identifies(|| is_once(&*pstate)) {
+                Identify::No => jstate,
+                Identify::ByText if PREVIOUS.get().is_none() && (*query).utilityStmt.is_null() => {
+                    return identified::<H>(&*pstate, &mut *query);
+                }
+                _ => jumble(query, (*pstate).p_sourcetext),
+            }
         } else {
             jstate
         };
@@ -90,6 +109,38 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
             None if jstate.is_null() => {}
             None => analysed::<H>(&*pstate, &*query, &*jstate),
         }
+    }
+}
+
+static MEMO: LocalRef<Option<Memo>> = LocalRef::new(None);
+
+/// A statement of the simple protocol: its identifier is the one that its text had before, if it had one and nothing has
+/// changed since, and if all that is to be known of it is known; else it is computed.
+///
+/// That is left alone in a transaction that writes, since it may have changed catalogues without having told others yet.
+#[inline(never)]
+fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Query) {
+    // SAFETY: the source outlives its analysis.
+    let statement = unsafe { Statement::new(0, pstate.p_sourcetext, query.stmt_location, query.stmt_len) };
+    let sought = MEMO.with(|memo| {
+        let memo = memo.get_or_insert_with(Memo::default);
+        let now = if memo.is_worth_while() { server::circumstances() } else { None };
+        now.map(|now| memo.find(statement.text().0, now))
+    });
+    let sought = sought.flatten();
+    if let Some(Ok(known)) = sought
+        && H::knows_enough(known)
+    {
+        query.queryId = known as RawQueryId;
+        return;
+    }
+    // SAFETY: a live query and its source; the jumble state lives as long as they do.
+    let jstate = unsafe { jumble(query, pstate.p_sourcetext).as_ref() };
+    if let Some(jstate) = jstate {
+        if let Some(Err(sought)) = sought {
+            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+        }
+        analysed::<H>(pstate, query, jstate);
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! Reasons, one by one:
 //! - `standard_*`: the server's own work, which raises whenever the user's statement fails. Plain frames only.
-//! - `GetUserId`, `GetCurrentStatementStartTimestamp`, `GetCurrentTimestamp`, `GetDatabaseEncoding`: read a variable
-//!   or the clock; cannot raise inside a backend's statement.
+//! - `GetUserId`, `GetCurrentStatementStartTimestamp`, `GetCurrentTimestamp`, `GetDatabaseEncoding`,
+//!   `GetTopTransactionIdIfAny`: read a variable or the clock; cannot raise inside a backend's statement.
 //! - `pg_trigger_depth`: an SQL function without arguments that reads a variable, whatever it is called with.
 //! - `MemoryContextRegisterResetCallback` links what it is given.
 //! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
@@ -57,6 +57,7 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentStatementStartTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
     pub fn GetDatabaseEncoding() -> i32;
+    pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
     pub fn pg_trigger_depth(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
     pub fn MemoryContextRegisterResetCallback(
         context: pg_sys::MemoryContext,

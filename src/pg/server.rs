@@ -1,6 +1,8 @@
 //! Small facts about the backend and its statement, read without guards: cheap, and none of them can raise.
 
 use super::raw;
+use crate::memo::Circumstances;
+use core::ffi::CStr;
 use pgrx::pg_sys;
 
 /// The server's major version; the library is built for one.
@@ -85,6 +87,32 @@ pub fn process_number() -> usize {
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     let number = unsafe { pg_sys::MyProcNumber };
     usize::try_from(number).unwrap_or(0)
+}
+
+/// What the analysis of a statement depends on beside its text; `None` in a transaction that writes.
+#[inline]
+pub fn circumstances<'a>() -> Option<Circumstances<'a>> {
+    // SAFETY: plain reads of the backend's own variables. The setting's string is replaced only between statements, and
+    // the result is used within one.
+    unsafe {
+        if raw::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId {
+            return None;
+        }
+        let path = pg_sys::namespace_search_path;
+        let search_path = if path.is_null() { &[] } else { CStr::from_ptr(path).to_bytes() };
+        let settings = [
+            pg_sys::standard_conforming_strings,
+            pg_sys::Transform_null_equals,
+            pg_sys::escape_string_warning,
+            pg_sys::Array_nulls,
+        ];
+        Some(Circumstances {
+            catalogs: pg_sys::SharedInvalidMessageCounter,
+            userid: user(),
+            search_path,
+            settings: settings.iter().fold(0, |bits, on| bits << 1 | u32::from(*on)),
+        })
+    }
 }
 
 /// Whether this is a client's session (or a stand-alone backend's), not a worker of any kind.

@@ -1,0 +1,214 @@
+//! Identifiers of statements whose text came before.
+//!
+//! To compute an identifier takes a walk over the analysed statement, which is most of what recording it costs. A client
+//! that sends the same text again, with nothing changed in between that its analysis depends on, sends the same
+//! statement: its identifier is the one it had. What analysis depends on is the caller's to say, as the
+//! [`Circumstances`]; whatever was remembered under others is forgotten.
+//!
+//! Where texts hardly ever come again (clients that write their values into them) looking is given up for a while, and
+//! tried again later.
+//!
+//! One backend's, direct-mapped, a fixed number of texts, of which a keyed hash and the length are kept.
+
+use foldhash::quality::RandomState;
+use std::hash::BuildHasher;
+
+const PLACES: usize = 4096;
+/// So many texts more that were not found than four times those that were make it give up, for so many statements.
+const PATIENCE: u32 = 64;
+const PAUSE: u32 = 1024;
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    hash: u64,
+    queryid: u64,
+    len: u32,
+    /// Of the circumstances; 0 for no entry.
+    epoch: u32,
+}
+
+/// What the analysis of a text depends on beside the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Circumstances<'a> {
+    /// Changes with every change of the catalogues that the backend has heard of.
+    pub catalogs: u64,
+    pub userid: u32,
+    pub search_path: &'a [u8],
+    /// Settings that the parser looks at, in bits.
+    pub settings: u32,
+}
+
+#[derive(Default)]
+pub struct Memo {
+    hasher: RandomState,
+    entries: Vec<Entry>,
+    epoch: u32,
+    catalogs: u64,
+    userid: u32,
+    search_path: Vec<u8>,
+    settings: u32,
+    in_vain: u32,
+    pause: u32,
+}
+
+/// A text that was looked for.
+#[derive(Clone, Copy)]
+pub struct Sought {
+    hash: u64,
+    len: u32,
+}
+
+impl Memo {
+    /// Whether it is worth while to look for the next text.
+    #[inline(always)]
+    pub fn is_worth_while(&mut self) -> bool {
+        let paused = self.pause > 0;
+        if paused {
+            self.pause -= 1;
+        }
+        !paused
+    }
+
+    /// The identifier that the text had under these circumstances; else what to [`Self::put`] it under.
+    #[inline]
+    pub fn find(&mut self, text: &[u8], now: Circumstances) -> Result<u64, Sought> {
+        if self.circumstances() != now || self.epoch == 0 {
+            self.forget(now);
+        }
+        let hash = self.hasher.hash_one(text);
+        let len = text.len() as u32;
+        match self.entries.get(hash as usize % PLACES) {
+            Some(e) if e.hash == hash && e.len == len && e.epoch == self.epoch => {
+                self.in_vain = self.in_vain.saturating_sub(4);
+                Ok(e.queryid)
+            }
+            _ => {
+                self.in_vain += 1;
+                if self.in_vain >= PATIENCE {
+                    (self.in_vain, self.pause) = (0, PAUSE);
+                }
+                Err(Sought { hash, len })
+            }
+        }
+    }
+
+    /// Remembers the identifier that the text turned out to have.
+    pub fn put(&mut self, sought: Sought, queryid: u64) {
+        if self.entries.is_empty() {
+            if self.entries.try_reserve_exact(PLACES).is_err() {
+                return;
+            }
+            self.entries.resize(PLACES, Entry::default());
+        }
+        let Sought { hash, len } = sought;
+        self.entries[hash as usize % PLACES] = Entry { hash, queryid, len, epoch: self.epoch };
+    }
+
+    fn circumstances(&self) -> Circumstances<'_> {
+        Circumstances {
+            catalogs: self.catalogs,
+            userid: self.userid,
+            search_path: &self.search_path,
+            settings: self.settings,
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, now: Circumstances) {
+        self.epoch = self.epoch.checked_add(1).unwrap_or_else(|| {
+            self.entries.fill(Entry::default());
+            1
+        });
+        (self.catalogs, self.userid, self.settings) = (now.catalogs, now.userid, now.settings);
+        self.search_path.clear();
+        if self.search_path.try_reserve(now.search_path.len()).is_ok() {
+            self.search_path.extend_from_slice(now.search_path);
+        } // else it is another every time, and nothing is found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Circumstances =
+        Circumstances { catalogs: 7, userid: 10, search_path: b"\"$user\", public", settings: 1 };
+
+    fn put(memo: &mut Memo, text: &[u8], now: Circumstances, queryid: u64) {
+        let sought = memo.find(text, now).err().unwrap();
+        memo.put(sought, queryid);
+    }
+
+    #[test]
+    fn a_text_that_came_before_has_the_identifier_it_had() {
+        let mut memo = Memo::default();
+        put(&mut memo, b"SELECT 1", NOW, 5);
+        put(&mut memo, b"SELECT 2", NOW, 6);
+        assert_eq!(memo.find(b"SELECT 1", NOW).ok(), Some(5));
+        assert_eq!(memo.find(b"SELECT 2", NOW).ok(), Some(6));
+        assert!(memo.find(b"SELECT 3", NOW).is_err());
+        assert!(memo.find(b"SELECT 1 ", NOW).is_err());
+    }
+
+    #[test]
+    fn whatever_changes_in_the_circumstances_everything_is_forgotten() {
+        let others = [
+            Circumstances { catalogs: 8, ..NOW },
+            Circumstances { userid: 11, ..NOW },
+            Circumstances { search_path: b"public", ..NOW },
+            Circumstances { settings: 0, ..NOW },
+        ];
+        for other in others {
+            let mut memo = Memo::default();
+            put(&mut memo, b"SELECT 1", NOW, 5);
+            assert!(memo.find(b"SELECT 1", other).is_err(), "{other:?}");
+            // nor does it come back with them
+            assert!(memo.find(b"SELECT 1", NOW).is_err());
+        }
+    }
+
+    #[test]
+    fn looking_is_given_up_for_a_while_where_no_text_comes_again() {
+        let mut memo = Memo::default();
+        let looks = |memo: &mut Memo, texts: u64| {
+            (0..10_000u64)
+                .filter(|n| {
+                    let worth = memo.is_worth_while();
+                    if worth && let Err(sought) = memo.find(&(n % texts).to_ne_bytes(), NOW) {
+                        memo.put(sought, 1);
+                    }
+                    worth
+                })
+                .count()
+        };
+        assert!(looks(&mut memo, 10_000) < 1_000);
+        assert!(looks(&mut memo, 10) > 8_900);
+    }
+
+    #[test]
+    fn epochs_that_have_run_out_begin_anew_with_nothing() {
+        let mut memo = Memo::default();
+        put(&mut memo, b"SELECT 1", NOW, 5);
+        memo.epoch = u32::MAX;
+        assert!(memo.find(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
+        assert_eq!(memo.epoch, 1);
+        assert!(memo.find(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
+    }
+
+    #[test]
+    fn many_texts_are_told_apart() {
+        let mut memo = Memo::default();
+        let text = |n: u64| format!("WITH c{n} AS (SELECT 1) SELECT 2").into_bytes();
+        let mut kept = 0;
+        for n in 0..100_000u64 {
+            match memo.find(&text(n % 5000), NOW) {
+                Ok(queryid) => {
+                    assert_eq!(queryid, n % 5000);
+                    kept += 1;
+                }
+                Err(sought) => memo.put(sought, n % 5000),
+            }
+        }
+        assert!(kept > 20_000, "{kept}");
+    }
+}
