@@ -315,7 +315,12 @@ impl<L: Locks> Table<'_, L> {
     /// Gives `key`'s entry in slot `n` stripes, if it is still there, has none, and there are some to be had.
     #[cold]
     fn spread(&self, n: u32, key: &Key) {
-        let Some(set) = self.stripes.claim(key) else { return };
+        if let Some(set) = self.stripes.claim(key) {
+            self.give(n, key, set);
+        }
+    }
+
+    fn give(&self, n: u32, key: &Key, set: u32) {
         let given = {
             let mut body = self.slots[n as usize].body.lock();
             let alone = body.is_plain(key);
@@ -325,7 +330,19 @@ impl<L: Locks> Table<'_, L> {
             alone
         };
         if !given {
-            self.stripes.release(set);
+            self.count(key, &self.stripes.release(set));
+        }
+    }
+
+    /// Counts what was added to a set that did not become `key`'s entry's: a backend may have remembered a stripe of it
+    /// from an earlier time.
+    fn count(&self, key: &Key, found: &Counters) {
+        if *found == Counters::default() {
+            return;
+        }
+        let entry = self.lookup(key);
+        if !entry.is_some_and(|n| self.settle(n, key, |c| c.merge(found)).is_ok()) {
+            self.state.evicted.lock().take(found);
         }
     }
 
@@ -563,7 +580,10 @@ impl<L: Locks> Table<'_, L> {
         for _ in 0..ROUNDS {
             let mut body = read()?;
             let Some(set) = body.set() else { return Some(body) };
-            if let Some(sum) = self.stripes.sum(set, &body.key) {
+            // the entry may have gone, come again, and got the same set
+            if let Some(sum) = self.stripes.sum(set, &body.key)
+                && self.unchanged(n, &body)
+            {
                 body.counters.merge(&sum);
                 return Some(body);
             }
@@ -926,6 +946,27 @@ mod tests {
         assert_eq!(t.update(place, &k, call), Update::OtherKey);
         t.update_or_insert(&k, NEW, call).unwrap();
         assert_eq!(calls(&t), 1.0);
+    }
+
+    #[test]
+    fn what_was_added_to_a_set_that_no_entry_got_is_counted_all_the_same() {
+        let o = Owned::new(100);
+        let t = o.table();
+        let k = key(1);
+        let n = t.update_or_insert(&k, NEW, call).unwrap();
+        let place = |set| t.slots.len() as u32 + t.stripes.place(set, 0);
+        // another backend was quicker
+        let set = t.stripes.claim(&k).unwrap();
+        assert_eq!(t.update(place(set), &k, call), Update::Done);
+        t.spread(n, &k);
+        t.give(n, &k, set);
+        assert_eq!((calls(&t), t.stripes.sets_used()), (2.0, 1));
+        // the entry has gone
+        let set = t.stripes.claim(&k).unwrap();
+        assert_eq!(t.update(place(set), &k, call), Update::Done);
+        t.remove_where(|_| true);
+        t.give(n, &k, set);
+        assert_eq!((calls(&t), t.evicted().exec.calls, t.stripes.sets_used()), (0.0, 1.0, 0));
     }
 
     #[test]
