@@ -2,6 +2,7 @@
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
+# make loom      the locks and stripes under a model checker: every order of their steps
 # make install   PG_CONFIG=/path/pg_config: release build into that server
 # make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
 #
@@ -12,7 +13,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn test test-all test-majors all-majors install package clean
+.PHONY: bench bench-churn test test-all test-majors all-majors loom install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -78,6 +79,11 @@ all-majors:
 		echo "== inside a server, PostgreSQL $$major"; \
 		( $(BUILD_MAJOR); $(INSIDE) pg$$major --no-default-features --features pg$$major ); \
 	done
+
+# The tests named `models`. Link-time optimisation would take longer than they do.
+loom:
+	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off \
+		cargo test --release --no-default-features --lib models
 
 # In recipes: PG_CONFIG is there and runs; its major.
 MAJOR_OF_PG_CONFIG = [ -n "$(PG_CONFIG)" ] && version=$$("$(PG_CONFIG)" --version 2>/dev/null) || \
