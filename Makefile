@@ -1,5 +1,6 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
+# make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
 # make loom      the locks and stripes under a model checker: every order of their steps
@@ -13,7 +14,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn test test-all test-majors all-majors loom install package clean
+.PHONY: bench bench-churn bench-micro test test-all test-majors all-majors loom install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -38,6 +39,9 @@ bench:
 bench-churn:
 	@$(MAKE) --no-print-directory bench ARGS="throughput --workload churn --clients 4 \
 		--arms off,pgss_rs,pg_stat_statements --duration 120 $(ARGS)"
+
+bench-micro:
+	@cargo bench --quiet --no-default-features --bench micro -- $(ARGS)
 
 test:
 	@$(SETUP); \

@@ -341,7 +341,7 @@ impl<L: Locks> Table<'_, L> {
             return;
         }
         let entry = self.lookup(key);
-        if !entry.is_some_and(|n| self.settle(n, key, |c| c.merge(found)).is_ok()) {
+        if entry.is_none_or(|n| self.settle(n, key, |c| c.merge(found)).is_err()) {
             self.state.evicted.lock().take(found);
         }
     }
@@ -673,6 +673,7 @@ enum Inserted {
 }
 
 #[cfg(all(test, loom))]
+#[path = "table/models.rs"]
 mod models;
 
 #[cfg(test)]
