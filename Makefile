@@ -4,6 +4,7 @@
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
 # make loom      the locks and stripes under a model checker: every order of their steps
+# make asan      the pure layer's tests under the address sanitizer; takes a nightly toolchain
 # make install   PG_CONFIG=/path/pg_config: release build into that server
 # make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
 #
@@ -14,7 +15,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn bench-micro test test-all test-majors all-majors loom install package clean
+.PHONY: bench bench-churn bench-micro test test-all test-majors all-majors loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -88,6 +89,11 @@ all-majors:
 loom:
 	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off \
 		cargo test --release --no-default-features --lib models
+
+# The thread sanitizer would take a standard library built for it: with the one that comes it reports the fences in Arc.
+asan:
+	@RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+		cargo +nightly test --no-default-features --lib --target x86_64-unknown-linux-gnu
 
 # In recipes: PG_CONFIG is there and runs; its major.
 MAJOR_OF_PG_CONFIG = [ -n "$(PG_CONFIG)" ] && version=$$("$(PG_CONFIG)" --version 2>/dev/null) || \
