@@ -52,7 +52,7 @@ test:
 	cargo clippy --quiet --all-targets --no-default-features --features load -- -D warnings; \
 	echo "== the pure layer and the load driver"; \
 	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
-	cargo test --no-default-features --features load --lib --bins; \
+	cargo test --no-default-features --features load --lib --bins --example scaling; \
 	echo "== on servers of their own"; \
 	cargo test --no-default-features --features load --test cluster; \
 	$(MAKE) --no-print-directory test-majors; \

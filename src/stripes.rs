@@ -125,3 +125,14 @@ impl Stripes<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_twice_as_many_stripes_as_processors_or_up_to_twice_that() {
+        // docs/scaling.md counts with the last two
+        assert_eq!([1, 2, 48, 192].map(width), [2, 4, 128, 256]);
+    }
+}
