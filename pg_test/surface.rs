@@ -20,6 +20,8 @@ const COLUMNS: &str = "userid oid, dbid oid, toplevel boolean, queryid bigint, q
     parallel_workers_to_launch bigint, parallel_workers_launched bigint, generic_plan_calls bigint, \
     custom_plan_calls bigint, stats_since timestamp with time zone, minmax_stats_since timestamp with time zone, \
     sampled_calls bigint, calls_stderr double precision, total_exec_time_stderr double precision, \
+    p50_exec_time double precision, p90_exec_time double precision, p95_exec_time double precision, \
+    p99_exec_time double precision, \
     first_exec timestamp with time zone, last_exec timestamp with time zone, query_truncated boolean";
 
 #[pg_schema]
@@ -45,8 +47,9 @@ mod tests {
         assert_eq!(
             columns_of("pgss_rs_info"),
             "dealloc bigint, stats_reset timestamp with time zone, entries bigint, max_entries bigint, \
-             text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, skipped bigint, \
-             evicted_calls bigint, evicted_total_exec_time double precision, library_version text, \
+             striped_entries bigint, text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, \
+             index_lock_waits bigint, text_lock_waits bigint, skipped bigint, evicted_calls bigint, \
+             evicted_total_exec_time double precision, clock_source text, library_version text, \
              sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(

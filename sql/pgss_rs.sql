@@ -57,6 +57,10 @@ CREATE FUNCTION pgss_rs_stats(
     OUT sampled_calls bigint,
     OUT calls_stderr double precision,
     OUT total_exec_time_stderr double precision,
+    OUT p50_exec_time double precision,
+    OUT p90_exec_time double precision,
+    OUT p95_exec_time double precision,
+    OUT p99_exec_time double precision,
     OUT first_exec timestamp with time zone,
     OUT last_exec timestamp with time zone,
     OUT query_truncated boolean
@@ -71,24 +75,52 @@ COMMENT ON FUNCTION pgss_rs_stats(boolean) IS
 CREATE VIEW pgss_rs_stats AS
     SELECT * FROM pgss_rs_stats(true);
 
+CREATE FUNCTION pgss_rs_histogram(
+    queryid bigint DEFAULT 0,
+    userid oid DEFAULT 0,
+    dbid oid DEFAULT 0,
+    OUT lower double precision,
+    OUT upper double precision,
+    OUT calls bigint
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgss_rs_histogram_wrapper'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE ROWS 30;
+
+COMMENT ON FUNCTION pgss_rs_histogram(bigint, oid, oid) IS
+    'calls by execution time in ms, of a statement, user and database (0: of all)';
+
+CREATE FUNCTION pgss_rs_percentile(
+    queryid bigint,
+    fraction double precision,
+    userid oid DEFAULT 0,
+    dbid oid DEFAULT 0
+)
+RETURNS double precision
+AS 'MODULE_PATHNAME', 'pgss_rs_percentile_wrapper'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION pgss_rs_percentile(bigint, double precision, oid, oid) IS
+    'execution time in ms that a fraction of the calls of a statement, user and database (0: of all) did not exceed';
+
 CREATE FUNCTION pgss_rs_info(
     OUT dealloc bigint,
     OUT stats_reset timestamp with time zone,
     OUT entries bigint,
     OUT max_entries bigint,
+    OUT striped_entries bigint,
     OUT text_bytes_used bigint,
     OUT text_bytes_total bigint,
     OUT lock_waits bigint,
+    OUT index_lock_waits bigint,
+    OUT text_lock_waits bigint,
     OUT skipped bigint,
     OUT evicted_calls bigint,
     OUT evicted_total_exec_time double precision,
+    OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,
-    OUT compat_current boolean,
-    OUT clock_source text,
-    OUT index_lock_waits bigint,
-    OUT text_lock_waits bigint,
-    OUT striped_entries bigint
+    OUT compat_current boolean
 )
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pgss_rs_info_wrapper'

@@ -31,7 +31,7 @@ const TIME: &str = "timestamp with time zone";
 const ALWAYS: u16 = 15;
 
 /// In order: contrib 1.13's, then ours.
-pub const COLUMNS: [Column; 60] = [
+pub const COLUMNS: [Column; 64] = [
     column("userid", "oid", ALWAYS),
     column("dbid", "oid", ALWAYS),
     column("toplevel", "boolean", ALWAYS),
@@ -89,6 +89,10 @@ pub const COLUMNS: [Column; 60] = [
     column("sampled_calls", INT, OURS),
     column("calls_stderr", REAL, OURS),
     column("total_exec_time_stderr", REAL, OURS),
+    column("p50_exec_time", REAL, OURS),
+    column("p90_exec_time", REAL, OURS),
+    column("p95_exec_time", REAL, OURS),
+    column("p99_exec_time", REAL, OURS),
     column("first_exec", TIME, OURS),
     column("last_exec", TIME, OURS),
     column("query_truncated", "boolean", OURS),

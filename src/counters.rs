@@ -4,6 +4,7 @@
 //! at `sample_rate = 1`, where every weight is 1, exact altogether. [`Counters::add`] runs under a slot's spinlock:
 //! plain arithmetic, no branch that can fail.
 
+use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
@@ -91,8 +92,9 @@ impl Timing {
         let off = ms - self.mean;
         let mean = self.mean + off * (weight / self.calls);
         // rounding must not carry the mean past the value it moves towards, hence never outside min..max
-        let passed = if off >= 0.0 { mean > ms } else { mean < ms };
-        let mean = if passed { ms } else { mean };
+        let (low, high) = if off < 0.0 { (ms, self.mean) } else { (self.mean, ms) };
+        let mean = if mean < high { mean } else { high };
+        let mean = if mean > low { mean } else { low };
         self.mean = mean;
         self.squares += weight * off * (ms - mean);
         if !self.seen {
@@ -158,6 +160,8 @@ pub struct Counters {
     pub jit: Jit,
     /// Parallel workers planned for and launched.
     pub workers: [f64; 2],
+    /// Of execution times.
+    pub histogram: Histogram,
 }
 
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
@@ -167,7 +171,8 @@ impl Counters {
     #[inline(always)]
     pub fn add(&mut self, e: &Event) {
         // signed ones convert in one instruction
-        let ms = e.nanoseconds as i64 as f64 / NS_PER_MS;
+        let ns = e.nanoseconds as i64 as f64;
+        let ms = ns / NS_PER_MS;
         let w = e.weight;
         match e.kind {
             Kind::Plan => self.plan.add(w, ms),
@@ -179,6 +184,7 @@ impl Counters {
                 }
                 self.last_exec = e.at;
                 self.rows += w * e.rows as i64 as f64;
+                self.histogram.add(w, ns);
                 if w > 1.0 && e.own_draw {
                     self.add_variance(w, 1.0, ms);
                 }
@@ -234,6 +240,7 @@ impl Counters {
         add(&mut self.wal, &other.wal);
         add(&mut self.workers, &other.workers);
         self.add_jit(1.0, &other.jit);
+        self.histogram.merge(&other.histogram);
     }
 
     /// Adds one draw's squared calls and time (ms) to the variances of the totals.
@@ -271,8 +278,15 @@ impl Counters {
         const HALF_LIFE: f64 = 3600e6;
         const CALL_MS: f64 = 0.01;
         let spent = self.exec.total + self.plan.total + CALL_MS * (self.exec.calls + self.plan.calls);
-        spent * (-(now.saturating_sub(self.last_exec).max(0) as f64) / HALF_LIFE).exp2()
+        let halvings = now.saturating_sub(self.last_exec).max(0) as f64 / HALF_LIFE;
+        spent * halved(halvings)
     }
+}
+
+/// Two to the power of `-n`, linear between whole numbers: near enough to compare scores, and quickly done.
+fn halved(n: f64) -> f64 {
+    let whole = n.min(1000.0) as u64;
+    (1.0 - (n.min(1000.0) - whole as f64) / 2.0) * f64::from_bits((1023 - whole) << 52)
 }
 
 /// What evicted entries had counted, so that sums over the view never shrink silently.
@@ -285,9 +299,13 @@ pub struct Evicted {
 }
 
 impl Evicted {
-    pub fn take(&mut self, gone: &Counters) {
-        self.exec.merge(&gone.exec);
-        self.rows += gone.rows;
+    pub fn of(counters: &Counters) -> Self {
+        Evicted { exec: counters.exec, rows: counters.rows }
+    }
+
+    pub fn merge(&mut self, other: &Evicted) {
+        self.exec.merge(&other.exec);
+        self.rows += other.rows;
     }
 }
 
@@ -356,6 +374,16 @@ mod tests {
         let before = merged;
         merged.merge(&Counters::default());
         assert_eq!(merged, before);
+    }
+
+    #[test]
+    fn halving_is_exact_at_whole_numbers_and_falls_between() {
+        for n in 0..1000 {
+            assert_eq!(halved(f64::from(n)), 0.5f64.powi(n));
+        }
+        assert_eq!(halved(0.5), 0.75);
+        assert!((0..4000).map(|n| halved(f64::from(n) / 4.0)).is_sorted_by(|a, b| a > b));
+        assert_eq!(halved(1e300), halved(1000.0));
     }
 
     #[test]

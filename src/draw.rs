@@ -17,33 +17,43 @@ pub trait Random {
 pub struct Draw<R> {
     random: R,
     rate: f64,
-    gap: u64,
+}
+
+/// What a draw gave.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Drawn {
+    /// At least 1, or 0 when the statement is not looked at.
+    pub weight: f64,
+    /// So many of the next statements are not looked at, without a draw.
+    pub skip: u64,
 }
 
 impl<R: Random> Draw<R> {
     pub const fn new(random: R) -> Self {
-        Draw { random, rate: f64::NAN, gap: 0 }
+        Draw { random, rate: f64::NAN }
     }
 
-    /// Draws for one statement at `rate` (0..=1): its weight, at least 1, or 0 when it is not looked at.
-    #[inline]
-    pub fn weight(&mut self, rate: f64) -> f64 {
+    /// Draws anew at the next draw, whatever the rate: the last gap was not waited for.
+    pub fn forget(&mut self) {
+        self.rate = f64::NAN;
+    }
+
+    /// Draws for one statement at `rate` (0..=1), after as many as the last draw said have been skipped.
+    pub fn draw(&mut self, rate: f64) -> Drawn {
         if rate >= 1.0 {
-            return 1.0;
+            return Drawn { weight: 1.0, skip: 0 };
         }
         if rate.is_nan() || rate <= 0.0 {
-            return 0.0;
+            return Drawn { weight: 0.0, skip: 0 };
         }
         if rate != self.rate {
             self.rate = rate;
-            self.gap = self.next_gap();
+            let gap = self.next_gap();
+            if gap > 0 {
+                return Drawn { weight: 0.0, skip: gap - 1 };
+            }
         }
-        if self.gap > 0 {
-            self.gap -= 1;
-            return 0.0;
-        }
-        self.gap = self.next_gap();
-        1.0 / rate
+        Drawn { weight: 1.0 / rate, skip: self.next_gap() }
     }
 
     fn next_gap(&mut self) -> u64 {
@@ -56,6 +66,33 @@ impl<R: Random> Draw<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Draws statement by statement, as a backend does.
+    struct Backend {
+        draw: Draw<Seeded>,
+        skip: u64,
+        rate: f64,
+    }
+
+    impl Backend {
+        fn new(seed: u64) -> Self {
+            Backend { draw: Draw::new(Seeded(seed)), skip: 0, rate: f64::NAN }
+        }
+
+        fn weight(&mut self, rate: f64) -> f64 {
+            if rate != self.rate {
+                (self.rate, self.skip) = (rate, 0);
+                self.draw.forget();
+            }
+            if self.skip > 0 {
+                self.skip -= 1;
+                return 0.0;
+            }
+            let drawn = self.draw.draw(rate);
+            self.skip = drawn.skip;
+            drawn.weight
+        }
+    }
 
     /// splitmix64
     struct Seeded(u64);
@@ -70,7 +107,7 @@ mod tests {
 
     #[test]
     fn rate_one_draws_all_with_weight_one_and_rate_zero_none() {
-        let mut d = Draw::new(Seeded(1));
+        let mut d = Backend::new(1);
         assert!((0..1000).all(|_| d.weight(1.0) == 1.0));
         assert!((0..1000).all(|_| d.weight(0.0) == 0.0));
     }
@@ -79,7 +116,7 @@ mod tests {
     fn weighted_total_is_unbiased_at_every_rate() {
         for rate in [0.9, 0.5, 0.1, 0.01] {
             let n = 400_000;
-            let mut d = Draw::new(Seeded(42));
+            let mut d = Backend::new(42);
             let total: f64 = (0..n).map(|_| d.weight(rate)).sum();
             let stderr = (n as f64 * (1.0 - rate) / rate).sqrt();
             assert!((total - n as f64).abs() < 4.0 * stderr, "rate {rate}: {total}");
@@ -88,7 +125,7 @@ mod tests {
 
     #[test]
     fn draws_do_not_depend_on_each_other() {
-        let mut d = Draw::new(Seeded(9));
+        let mut d = Backend::new(9);
         let hit: Vec<bool> = (0..400_000).map(|_| d.weight(0.3) > 0.0).collect();
         let both = hit.windows(2).filter(|w| w[0] && w[1]).count() as f64 / hit.len() as f64;
         assert!((both - 0.09).abs() < 0.003, "{both}");
@@ -96,7 +133,7 @@ mod tests {
 
     #[test]
     fn changing_the_rate_midway_stays_unbiased() {
-        let mut d = Draw::new(Seeded(3));
+        let mut d = Backend::new(3);
         let n = 400_000u32;
         let total: f64 = (0..n).map(|i| d.weight(if i % 7 < 3 { 0.5 } else { 0.05 })).sum();
         let var = f64::from(n) * (3.0 / 7.0 * 1.0 + 4.0 / 7.0 * 19.0);
@@ -104,8 +141,26 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_that_is_thrown_away_biases_nothing() {
+        let mut d = Backend::new(11);
+        let n = 400_000u32;
+        // there and back again, with draws at the other rate or without
+        let total: f64 = (0..n)
+            .map(|i| {
+                if i % 3 == 0 {
+                    d.weight(0.0);
+                    d.draw.forget();
+                    d.skip = 0;
+                }
+                d.weight(0.2)
+            })
+            .sum();
+        assert!((total - f64::from(n)).abs() < 4.0 * (f64::from(n) * 4.0).sqrt(), "{total}");
+    }
+
+    #[test]
     fn the_smallest_rate_never_overflows() {
-        let mut d = Draw::new(Seeded(5));
+        let mut d = Backend::new(5);
         assert!((0..1000).all(|_| d.weight(f64::MIN_POSITIVE) == 0.0));
     }
 }

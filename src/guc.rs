@@ -3,6 +3,7 @@
 use crate::pg::clock::{self, Source};
 use crate::pg::gucs;
 use crate::pg::local::Local;
+use crate::sampling;
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -107,6 +108,7 @@ struct RateAssigned;
 impl gucs::Assigned<f64> for RateAssigned {
     fn assigned(rate: f64) {
         set_drawing(gucs::choice(&TRACK), rate);
+        sampling::rate_set();
     }
 }
 

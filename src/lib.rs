@@ -27,6 +27,7 @@ pub mod carried;
 pub mod columns;
 pub mod counters;
 pub mod draw;
+pub mod histogram;
 pub mod key;
 pub mod normalize;
 pub mod primitives;

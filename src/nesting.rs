@@ -144,6 +144,12 @@ pub fn set_executing(executing: Option<Executing>) {
     ANY_EXECUTING.set(executing.is_some());
 }
 
+/// Whether a utility statement is being executed, which may be one that does not count and hence has no level.
+#[inline(always)]
+pub fn is_in_utility() -> bool {
+    ANY_EXECUTING.get() && EXECUTING.get().is_some_and(|around| around.message == server::statement_start())
+}
+
 /// The statement at the place of the utility statement it is analysed in, if it has no place of its own.
 #[inline(always)]
 pub fn placed(statement: &Statement) -> Option<Statement> {

@@ -41,7 +41,8 @@ pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize)
     (start + lead, text.len() - lead - tail)
 }
 
-/// `text` with the constants at `places` (sorted; several may start alike, then the first counts) replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
+/// Puts `text` into `out`, whose memory is used again, with the constants at `places` (sorted; several may start alike,
+/// then the first counts) replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
 ///
 /// A `-` at such a place begins a negative number and is replaced with it.
 pub fn at_locations(
@@ -49,11 +50,13 @@ pub fn at_locations(
     places: &[Place],
     highest_param: u32,
     standard_conforming_strings: bool,
-) -> Option<Vec<u8>> {
+    out: &mut Vec<u8>,
+) -> Option<()> {
     let Some(plain) = plain_backslash(text, places, standard_conforming_strings) else {
-        return literals(text);
+        *out = literals(text)?;
+        return Some(());
     };
-    let mut out = Writer::new(text, highest_param)?;
+    let mut out = Writer::new(text, highest_param, out)?;
     let mut lexer = Lexer::new(text, plain);
     for &Place { at, list } in places {
         if at < out.copied || at >= text.len() {
@@ -177,7 +180,8 @@ fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> 
         .map(|t| param_number(&text[t.start..t.end]))
         .max()
         .unwrap_or(0);
-    let mut out = Writer::new(text, highest)?;
+    let mut normalised = Vec::new();
+    let mut out = Writer::new(text, highest, &mut normalised)?;
     for token in Lexer::new(&text[..sure], true) {
         if token.kind == Kind::Literal && !stays(&token) {
             out.replace(token.start, token.end)?;
@@ -186,7 +190,8 @@ fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> 
     if sure < text.len() {
         out.replace(sure, text.len())?;
     }
-    out.finish()
+    out.finish()?;
+    Some(normalised)
 }
 
 fn param_number(token: &[u8]) -> u32 {
@@ -196,14 +201,14 @@ fn param_number(token: &[u8]) -> u32 {
 /// Copies a text, putting parameter symbols in place of tokens.
 struct Writer<'a> {
     text: &'a [u8],
-    out: Vec<u8>,
+    out: &'a mut Vec<u8>,
     copied: usize,
     param: u32,
 }
 
 impl<'a> Writer<'a> {
-    fn new(text: &'a [u8], highest_param: u32) -> Option<Self> {
-        let mut out = Vec::new();
+    fn new(text: &'a [u8], highest_param: u32, out: &'a mut Vec<u8>) -> Option<Self> {
+        out.clear();
         out.try_reserve(text.len() + 64).ok()?;
         Some(Writer { text, out, copied: 0, param: highest_param })
     }
@@ -232,9 +237,8 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    fn finish(mut self) -> Option<Vec<u8>> {
-        self.push(&self.text[self.copied..])?;
-        Some(self.out)
+    fn finish(mut self) -> Option<()> {
+        self.push(&self.text[self.copied..])
     }
 }
 
@@ -491,6 +495,12 @@ impl Iterator for Lexer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at_locations(text: &[u8], places: &[Place], highest: u32, plain: bool) -> Option<Vec<u8>> {
+        let mut out = b"of before".to_vec();
+        super::at_locations(text, places, highest, plain, &mut out)?;
+        Some(out)
+    }
     use proptest::prelude::*;
 
     fn places(at: &[usize]) -> Vec<Place> {

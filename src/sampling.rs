@@ -2,7 +2,7 @@
 
 use crate::draw::{Draw, Random};
 use crate::guc::{self, Drawing};
-use crate::pg::local::LocalRef;
+use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
 use crate::variance;
 use rand::rngs::{SmallRng, SysRng};
@@ -19,6 +19,11 @@ impl Random for Backend {
 /// Seeded at the first draw below rate 1, never before the backend is forked: all would draw alike.
 static DRAW: LocalRef<Option<Draw<Backend>>> = LocalRef::new(None);
 
+/// So many of the next statements are not drawn.
+static SKIP: Local<u64> = Local::new(0);
+/// Whether the rate was set since the last draw.
+static RESET: Local<bool> = Local::new(false);
+
 /// Weight of the top-level statement that begins now; 0 when it is not looked at.
 #[inline(always)]
 pub fn draw() -> f64 {
@@ -26,8 +31,25 @@ pub fn draw() -> f64 {
         Drawing::Nothing => 0.0,
         _ if server::is_parallel_worker() => 0.0,
         Drawing::All => 1.0,
+        Drawing::Some if skips() => 0.0,
         Drawing::Some => draw_at(guc::sample_rate()),
     }
+}
+
+/// Whether the statement that begins now is one of those that are not drawn without a draw. Only while some are drawn.
+#[inline(always)]
+pub fn skips() -> bool {
+    let skip = SKIP.get();
+    if skip > 0 {
+        SKIP.set(skip - 1);
+    }
+    skip > 0
+}
+
+/// The rate is set: what was drawn for the old one is void.
+pub fn rate_set() {
+    SKIP.set(0);
+    RESET.set(true);
 }
 
 #[inline(never)]
@@ -35,7 +57,17 @@ fn draw_at(rate: f64) -> f64 {
     if variance::is_open() {
         variance::close(); // left over from a statement that failed
     }
-    DRAW.with(|draw| draw.get_or_insert_with(seed).weight(rate)).unwrap_or(0.0)
+    let drawn = DRAW.with(|draw| {
+        let draw = draw.get_or_insert_with(seed);
+        if RESET.replace(false) {
+            draw.forget();
+        }
+        draw.draw(rate)
+    });
+    drawn.map_or(0.0, |drawn| {
+        SKIP.set(drawn.skip);
+        drawn.weight
+    })
 }
 
 #[cold]

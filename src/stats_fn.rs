@@ -1,6 +1,7 @@
 //! The SQL functions: what was counted, the state of the table, and resetting both.
 
 use crate::counters::{Counters, Timing};
+use crate::histogram::{self, Histogram};
 use crate::key::Key;
 use crate::persist;
 use crate::pg::srf::{Rows, Value};
@@ -43,7 +44,9 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
     let table = loaded();
     let sees_all = privs::reads_all_stats();
     let user = server::user();
-    let places = rows.columns(columns::place);
+    let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
+    let places = rows.columns(|name| columns::place(name).filter(known));
+    let tells_percentiles = places.contains(&columns::place("p50_exec_time"));
     let mut text = Vec::new();
     for (slot, body) in table.bodies() {
         check_for_interrupts!();
@@ -55,15 +58,17 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
                 continue; // gone while its text was being read
             }
         }
-        let values = stats_row(&body, visible, showtext.then_some(&text));
-        let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
-        let value = |place: &Option<usize>| place.filter(known).map_or(Value::Null, |n| values[n]);
-        let row: Vec<Value> = places.iter().map(value).collect();
-        rows.push(&row);
+        let values = stats_row(&body, visible, showtext.then_some(&text), tells_percentiles);
+        rows.push(places.iter().map(|place| place.map_or(Value::Null, |n| values[n])));
     }
 }
 
-fn stats_row<'a>(body: &Body, visible: bool, text: Option<&'a Vec<u8>>) -> [Value<'a>; COLUMNS] {
+fn stats_row<'a>(
+    body: &Body,
+    visible: bool,
+    text: Option<&'a Vec<u8>>,
+    tells_percentiles: bool,
+) -> [Value<'a>; COLUMNS] {
     let c = &body.counters;
     let mut row = Row { values: [Value::Null; COLUMNS], next: 0 };
     row.add([
@@ -92,11 +97,21 @@ fn stats_row<'a>(body: &Body, visible: bool, text: Option<&'a Vec<u8>>) -> [Valu
         Value::Int8(c.sampled_calls as i64),
         Value::Float8(c.calls_variance.sqrt()),
         Value::Float8(c.time_variance.sqrt()),
-        executed(c.first_exec),
-        executed(c.last_exec),
-        Value::Bool(body.text.truncated),
     ]);
+    row.add(if tells_percentiles { percentiles(body) } else { [Value::Null; 4] });
+    row.add([executed(c.first_exec), executed(c.last_exec), Value::Bool(body.text.truncated)]);
     row.values
+}
+
+/// p50, p90, p95 and p99 in ms. Within the least and the greatest time, where these are of all calls.
+fn percentiles<'a>(body: &Body) -> [Value<'a>; 4] {
+    let exec = &body.counters.exec;
+    let within = exec.seen && body.minmax_stats_since == body.stats_since;
+    body.counters.histogram.percentiles([0.5, 0.9, 0.95, 0.99]).map(|told| match told {
+        None => Value::Null,
+        Some(ms) if within => Value::Float8(ms.max(exec.min).min(exec.max)),
+        Some(ms) => Value::Float8(ms),
+    })
 }
 
 struct Row<'a> {
@@ -113,7 +128,8 @@ impl<'a> Row<'a> {
 
 /// A weighted sum of whole numbers, to the nearest whole.
 fn int<'a>(sum: f64) -> Value<'a> {
-    Value::Int8(sum.round() as i64)
+    // a half is lost on the large ones, which are whole as they are
+    Value::Int8(if sum < 4e15 { (sum + 0.5) as i64 } else { sum as i64 })
 }
 
 fn timing<'a>(t: &Timing) -> [Value<'a>; 6] {
@@ -137,6 +153,55 @@ fn jit<'a>(c: &Counters) -> [Value<'a>; 10] {
     ]
 }
 
+/// The histograms, added up, of the entries of a statement, user and database (0: all) that the caller may see.
+fn histogram_of(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Histogram {
+    let table = loaded();
+    let (sees_all, caller) = (privs::reads_all_stats(), server::user());
+    let picked = picking(userid, dbid, queryid);
+    let mut sum = Histogram::default();
+    for (_, body) in table.bodies() {
+        check_for_interrupts!();
+        if picked(&body.key) && (sees_all || body.key.userid == caller) {
+            sum.merge(&body.counters.histogram);
+        }
+    }
+    sum
+}
+
+/// One row for each class of times that has calls.
+#[pg_extern(sql = false)]
+fn pgss_rs_histogram(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid, mut rows: Rows) {
+    for (class, calls) in histogram_of(queryid, userid, dbid).filled() {
+        let (lower, upper) = histogram::bounds(class);
+        rows.push([Value::Float8(lower), Value::Float8(upper), int(calls)]);
+    }
+}
+
+/// The time in ms that a fraction of the calls did not exceed; NULL where there are none.
+#[pg_extern(sql = false)]
+fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<f64> {
+    if !(0.0..=1.0).contains(&fraction) {
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
+            format!("percentile value {fraction} is not between 0 and 1"),
+            function_name!(),
+        )
+        .set_hint("The median is 0.5, and the 99th percentile 0.99.")
+        .report(PgLogLevel::ERROR);
+    }
+    histogram_of(queryid, userid, dbid).percentile(fraction)
+}
+
+/// Picks the entries of a user, database and statement, 0 meaning all.
+fn picking(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64) -> impl Fn(&Key) -> bool {
+    let (user, database, queryid) = (userid.to_u32(), dbid.to_u32(), queryid as u64);
+    move |k| {
+        (user == 0 || k.userid == user)
+            && (database == 0 || k.dbid == database)
+            && (queryid == 0 || k.queryid == queryid)
+    }
+}
+
 /// The state of the table as a whole, in one row.
 #[pg_extern(sql = false)]
 fn pgss_rs_info(mut rows: Rows) {
@@ -150,12 +215,12 @@ fn pgss_rs_info(mut rows: Rows) {
         ("stats_reset", Value::Timestamptz(table.stats_reset())),
         ("entries", Value::Int8(i64::from(table.entries()))),
         ("max_entries", Value::Int8(table.slots.len() as i64)),
+        ("striped_entries", Value::Int8(i64::from(table.stripes.sets_used()))),
         ("text_bytes_used", Value::Int8(table.texts.used_bytes() as i64)),
         ("text_bytes_total", Value::Int8(table.texts.total_bytes() as i64)),
         ("lock_waits", Value::Int8(state.lock_waits.load(Relaxed) as i64)),
         ("index_lock_waits", Value::Int8(state.index_waits.load(Relaxed) as i64)),
         ("text_lock_waits", Value::Int8(state.text_waits.load(Relaxed) as i64)),
-        ("striped_entries", Value::Int8(i64::from(table.stripes.sets_used()))),
         ("skipped", Value::Int8(state.skipped.load(Relaxed) as i64)),
         ("evicted_calls", int(evicted.exec.calls)),
         ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
@@ -167,7 +232,7 @@ fn pgss_rs_info(mut rows: Rows) {
     // by name, as an older version of the SQL may have fewer
     let row =
         rows.columns(|column| values.iter().find(|(name, _)| *name == column).map_or(Value::Null, |v| v.1));
-    rows.push(&row);
+    rows.push(row);
     warn_of_old_objects(sql_version.as_deref());
 }
 
@@ -207,16 +272,11 @@ fn pgss_rs_reset(
 /// The time of the reset, microseconds of the server's epoch.
 pub fn reset(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64, minmax_only: bool) -> i64 {
     let table = loaded();
-    let (user, database, queryid) = (userid.to_u32(), dbid.to_u32(), queryid as u64);
-    let picked = |k: &Key| {
-        (user == 0 || k.userid == user)
-            && (database == 0 || k.dbid == database)
-            && (queryid == 0 || k.queryid == queryid)
-    };
+    let picked = picking(userid, dbid, queryid);
     let now = server::now();
     if minmax_only {
         table.reset_minmax_where(now, picked);
-    } else if table.remove_where(picked) || (user, database, queryid) == (0, 0, 0) {
+    } else if table.remove_where(picked) || (userid.to_u32(), dbid.to_u32(), queryid) == (0, 0, 0) {
         table.reset_totals(now);
         persist::forget();
         store::emptied();

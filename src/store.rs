@@ -8,7 +8,7 @@ use crate::carried::{self, Carried};
 use crate::counters::{Counters, Event};
 use crate::guc;
 use crate::key::Key;
-use crate::normalize;
+use crate::normalize::{self, Place};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
@@ -25,6 +25,7 @@ pub type SharedTable = Table<'static, LwLocks>;
 
 static TABLE: Local<Option<&'static SharedTable>> = Local::new(None);
 static CARRIED: LocalRef<Carried> = LocalRef::new(Carried::new());
+static SCRATCH: LocalRef<Scratch> = LocalRef::new(Scratch { places: Vec::new(), text: Vec::new() });
 static REMEMBERED: LocalRef<Remembered> = LocalRef::new(Remembered(Vec::new()));
 
 const INDEX_TRANCHE: &std::ffi::CStr = c"pgss_rs_index";
@@ -98,14 +99,21 @@ pub enum TextOf {
     Written,
 }
 
+/// Adds an event to `key`'s entry if that is where the backend remembers it and no one is there; then its place.
+#[inline(always)]
+pub fn record_at_once(key: &Key, event: &Event) -> Option<u32> {
+    let table = table()?;
+    let place = REMEMBERED.with(|r| r.get(key.hash())).flatten()?;
+    table.update_at_once(place, key, |c| c.add(event)).then_some(place)
+}
+
 /// Adds an event to `key`'s entry. Its place, when there is one.
-#[inline]
+#[inline(never)]
 pub fn record(key: &Key, event: &Event, text: TextOf, statement: impl Fn() -> Statement) -> Option<u32> {
     let table = table()?;
-    let hash = key.hash();
-    if let Some(slot) = REMEMBERED.with(|r| r.get(hash)).flatten() {
-        match table.update(slot, key, |c| c.add(event)) {
-            Update::Done => return Some(slot),
+    if let Some(place) = REMEMBERED.with(|r| r.get(key.hash())).flatten() {
+        match table.update(place, key, |c| c.add(event)) {
+            Update::Done => return Some(place),
             Update::OtherKey | Update::Moved(_) => {}
             Update::Busy => {
                 table.skip();
@@ -128,14 +136,17 @@ fn record_slowly(
     // a bug of ours must not unwind into the server
     let slot = catch_unwind(AssertUnwindSafe(|| {
         let change = |c: &mut Counters| c.add(event);
-        if let Some(slot) = table.lookup(key)
-            && let Ok(place) = table.settle(slot, key, change)
-        {
-            return Some(place);
+        match table.lookup(key).map(|slot| table.settle(slot, key, change)) {
+            Some(Ok(place)) => return Some(place),
+            Some(Err(Update::Busy)) => {
+                table.skip();
+                return None;
+            }
+            _ => {}
         }
         let insert = |text: &[u8]| {
             let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
-            table.update_or_insert(key, new, change)
+            table.insert_or_update(key, new, change)
         };
         match text {
             TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),
@@ -149,6 +160,27 @@ fn record_slowly(
     })?;
     REMEMBERED.with(|r| r.put(key.hash(), slot));
     Some(slot)
+}
+
+/// Memory that is used again for every statement that is normalised.
+struct Scratch {
+    places: Vec<Place>,
+    text: Vec<u8>,
+}
+
+impl Scratch {
+    fn normalise(&mut self, analysed: &Analysed, text: &[u8], start: usize) -> Option<()> {
+        analysed.constants(start, &mut self.places)?;
+        let strings = server::standard_conforming_strings();
+        normalize::at_locations(text, &self.places, analysed.highest_param, strings, &mut self.text)
+    }
+
+    /// Gives back what only a long statement needs.
+    fn trim(&mut self) {
+        if self.text.capacity() > carried::MAX_TEXT || self.places.capacity() > carried::MAX_TEXT / 16 {
+            (self.places, self.text) = (Vec::new(), Vec::new());
+        }
+    }
 }
 
 fn carried_name(key: &Key) -> u64 {
@@ -206,16 +238,12 @@ pub fn carry(analysed: &Analysed, key: &Key) {
             return;
         }
         let (text, start) = analysed.statement.text();
-        let Some(places) = analysed.constants(start) else { return };
-        let normalised = normalize::at_locations(
-            text,
-            &places,
-            analysed.highest_param,
-            server::standard_conforming_strings(),
-        );
-        if let Some(normalised) = normalised {
-            CARRIED.with(|c| c.put(carried_name(key), era, normalised));
-        }
+        SCRATCH.with(|scratch| {
+            if let Some(()) = scratch.normalise(analysed, text, start) {
+                CARRIED.with(|c| c.put(carried_name(key), era, &scratch.text));
+            }
+            scratch.trim();
+        });
     }));
 }
 

@@ -20,7 +20,7 @@
 
 use crate::counters::{Counters, Evicted};
 use crate::key::Key;
-use crate::pg::spin::Mutex;
+use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stripes::Stripes;
 use crate::textpool::{TextPool, TextRef};
@@ -32,7 +32,9 @@ pub const PARTITIONS: usize = 32;
 /// one that lost its processor for this long is given up on.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Slots an eviction looks at to find its victim.
-const SAMPLE: u32 = 16;
+const SAMPLE: u32 = 8;
+/// Bytes of a slot that tell what it is worth keeping.
+const SCORED: usize = 256;
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -82,7 +84,7 @@ pub struct Slot {
 }
 
 // what the documentation says an entry takes
-const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 512);
+const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1536);
 
 impl Default for Slot {
     fn default() -> Self {
@@ -261,7 +263,6 @@ impl<L: Locks> Table<'_, L> {
 
     /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
     /// arithmetic.
-    #[inline]
     pub fn update(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
         let Some(slot) = self.slots.get(place as usize) else {
             return self.update_stripe(place, key, change);
@@ -272,6 +273,19 @@ impl<L: Locks> Table<'_, L> {
         }
         change(&mut body.counters);
         Update::Done
+    }
+
+    /// [`Self::update`] for the common case: whether the place is the entry's slot, and its lock was free.
+    #[inline(always)]
+    pub fn update_at_once(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> bool {
+        let Some(mut body) = self.slots.get(place as usize).and_then(|slot| slot.body.try_lock()) else {
+            return false;
+        };
+        let plain = body.is_plain(key);
+        if plain {
+            change(&mut body.counters);
+        }
+        plain
     }
 
     #[inline(never)]
@@ -342,7 +356,7 @@ impl<L: Locks> Table<'_, L> {
         }
         let entry = self.lookup(key);
         if entry.is_none_or(|n| self.settle(n, key, |c| c.merge(found)).is_err()) {
-            self.state.evicted.lock().take(found);
+            self.state.evicted.lock().merge(&Evicted::of(found));
         }
     }
 
@@ -369,16 +383,17 @@ impl<L: Locks> Table<'_, L> {
         self.locks.shared(self.partition(hash), || self.find(key, hash))
     }
 
-    /// Changes `key`'s entry, which is made when there is none; its place. `None`, and one more skipped,
-    /// when that cannot be done.
-    pub fn update_or_insert(
+    /// Makes `key`'s entry, as there was none when the caller looked; or changes it, if there is one by now. Its place.
+    /// `None`, and one more skipped, when that cannot be done.
+    pub fn insert_or_update(
         &self,
         key: &Key,
         new: NewEntry,
         change: impl Fn(&mut Counters) + Copy,
     ) -> Option<u32> {
-        for _ in 0..ROUNDS {
-            let n = match self.lookup(key) {
+        for round in 0..ROUNDS {
+            let known = if round == 0 { None } else { self.lookup(key) };
+            let n = match known {
                 Some(n) => n,
                 None => match self.insert(key, new, change) {
                     Inserted::New(n) => return Some(n),
@@ -435,7 +450,8 @@ impl<L: Locks> Table<'_, L> {
 
     /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now. Then that.
     fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Option<u32> {
-        let text = self.locks.texts(|| self.texts.store(new.text, self.clip));
+        let text = self.locks.texts(|| self.texts.take(new.text, self.clip));
+        self.texts.fill(text, new.text);
         let slot = &self.slots[n as usize];
         {
             let mut body = slot.body.lock();
@@ -462,7 +478,7 @@ impl<L: Locks> Table<'_, L> {
         if other.is_some() {
             // someone else was first: the slot was never seen by anyone
             slot.body.lock().text = TextRef::EMPTY;
-            self.locks.texts(|| self.texts.free(text));
+            self.free_text(text);
             self.put_free(n);
         }
         other
@@ -473,7 +489,7 @@ impl<L: Locks> Table<'_, L> {
         for _ in 0..ROUNDS {
             let Some((n, key)) = self.victim(now) else { continue };
             if let Some(gone) = self.remove(n, &key) {
-                self.state.evicted.lock().take(&gone.counters);
+                self.state.evicted.lock().merge(&gone);
                 self.state.dealloc.fetch_add(1, Relaxed);
                 return Some(n);
             }
@@ -483,6 +499,9 @@ impl<L: Locks> Table<'_, L> {
 
     fn victim(&self, now: i64) -> Option<(u32, Key)> {
         let from = self.state.hand.fetch_add(SAMPLE, Relaxed);
+        // their locks would be waited for one after the other
+        (0..SAMPLE)
+            .for_each(|i| prefetch(&self.slots[from.wrapping_add(i) as usize % self.slots.len()], SCORED));
         (0..SAMPLE.min(self.slots.len() as u32))
             .filter_map(|i| {
                 let n = from.wrapping_add(i) % self.slots.len() as u32;
@@ -502,17 +521,17 @@ impl<L: Locks> Table<'_, L> {
     }
 
     /// Ends `key`'s entry in slot `n`, if that is still what it holds; the slot is then the caller's. Its text is
-    /// freed.
-    fn remove(&self, n: u32, key: &Key) -> Option<Body> {
+    /// freed. What it had counted, as far as it is kept.
+    fn remove(&self, n: u32, key: &Key) -> Option<Evicted> {
         let hash = key.hash();
         let slot = &self.slots[n as usize];
-        let mut gone = self.locks.exclusive(self.partition(hash), || {
+        let (mut gone, text, set) = self.locks.exclusive(self.partition(hash), || {
             let gone = {
                 let mut body = slot.body.try_lock_for(PATIENCE)?;
                 if !body.used || body.key != *key {
                     return None;
                 }
-                let gone = *body;
+                let gone = (Evicted::of(&body.counters), body.text, body.set());
                 (body.used, body.stripes) = (false, 0);
                 body.generation = body.generation.wrapping_add(1);
                 body.text = TextRef::EMPTY;
@@ -521,11 +540,18 @@ impl<L: Locks> Table<'_, L> {
             self.unlink(n, hash);
             Some(gone)
         })?;
-        if let Some(set) = gone.set() {
-            gone.counters.merge(&self.stripes.release(set));
+        if let Some(set) = set {
+            gone.merge(&Evicted::of(&self.stripes.release(set)));
         }
-        self.locks.texts(|| self.texts.free(gone.text));
+        self.free_text(text);
         Some(gone)
+    }
+
+    /// Gives the blocks of a text back that is no longer any slot's.
+    fn free_text(&self, text: TextRef) {
+        if let Some(last) = self.texts.last(text) {
+            self.locks.texts(|| self.texts.give_back(text, last));
+        }
     }
 
     /// Removes the entries that `which` picks; whether that left none.
@@ -755,6 +781,18 @@ mod tests {
         }
     }
 
+    impl Table<'_, &StdLocks> {
+        fn update_or_insert(
+            &self,
+            key: &Key,
+            new: NewEntry,
+            change: impl Fn(&mut Counters) + Copy,
+        ) -> Option<u32> {
+            let place = self.lookup(key).and_then(|n| self.settle(n, key, change).ok());
+            place.or_else(|| self.insert_or_update(key, new, change))
+        }
+    }
+
     fn key(queryid: u64) -> Key {
         Key { queryid, userid: 10, dbid: 5, toplevel: true }
     }
@@ -945,7 +983,7 @@ mod tests {
         let n = spread(&t, &k);
         let place = t.settle(n, &k, call).unwrap();
         let gone = t.remove(n, &k).unwrap();
-        assert_eq!((gone.counters.exec.calls, t.stripes.sets_used()), (2.0, 0));
+        assert_eq!((gone.exec.calls, t.stripes.sets_used()), (2.0, 0));
         t.put_free(n);
         assert_eq!(t.update(place, &k, call), Update::OtherKey);
         t.update_or_insert(&k, NEW, call).unwrap();

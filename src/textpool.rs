@@ -1,7 +1,7 @@
 //! The pool that holds the statements' texts: fixed blocks, chained per text, with a free list.
 //!
-//! [`TextPool::store`] and [`TextPool::free`] change the free list: their caller holds the pool's lock (the glue's
-//! one LWLock for texts). [`TextPool::read`] takes no lock at all: every byte is an atomic, so a text that is freed
+//! [`TextPool::take`] and [`TextPool::give_back`] change the free list: their caller holds the pool's lock (the glue's
+//! one LWLock for texts), for as long as it takes to follow a text's chain or less; bytes are copied without it. [`TextPool::read`] takes no lock at all: every byte is an atomic, so a text that is freed
 //! and overwritten while it is being copied yields garbage, never undefined behaviour, and the caller finds out by
 //! checking that the slot still names the same text afterwards.
 
@@ -82,24 +82,17 @@ impl TextPool<'_> {
         (self.blocks.len() * BLOCK) as u64
     }
 
-    /// Stores `text`, or as much of its beginning as there is room for; `clip(text, limit)` says how many bytes up
-    /// to `limit` end on a character boundary. The caller holds the pool's lock.
-    pub fn store(&self, text: &[u8], clip: impl Fn(&[u8], usize) -> usize) -> TextRef {
+    /// Takes blocks for `text`, or for as much of its beginning as there is room for; `clip(text, limit)` says how many
+    /// bytes up to `limit` end on a character boundary. The caller holds the pool's lock, and then [`Self::fill`]s.
+    pub fn take(&self, text: &[u8], clip: impl Fn(&[u8], usize) -> usize) -> TextRef {
         let room = self.state.free_blocks.load(Relaxed) as usize;
         let most = room.min((self.blocks.len() / SHARE).max(1)) * BLOCK;
         let truncated = text.len() > most;
         let len = if truncated { clip(text, most).min(most) } else { text.len() };
-        let text = &text[..len];
-        let mut taken = 0;
         let head = self.state.free_head.load(Relaxed);
-        let mut next = head;
-        for part in text.chunks(BLOCK) {
-            let Some((block, link)) = self.block(next) else { break };
-            for (word, bytes) in block.0.iter().zip(part.chunks(8)) {
-                let mut b = [0u8; 8];
-                b[..bytes.len()].copy_from_slice(bytes);
-                word.store(u64::from_ne_bytes(b), Relaxed);
-            }
+        let (mut next, mut taken) = (head, 0);
+        for _ in 0..len.div_ceil(BLOCK) {
+            let Some((_, link)) = self.block(next) else { break };
             next = link.load(Relaxed);
             taken += 1;
         }
@@ -112,17 +105,34 @@ impl TextPool<'_> {
         TextRef { head, len: len as u32, truncated }
     }
 
-    /// Gives a text's blocks back. The caller holds the pool's lock, and the text is no longer any slot's.
-    pub fn free(&self, text: TextRef) {
+    /// Writes the text, or its beginning, into blocks that were taken for it and that no one reads yet. Without any lock.
+    pub fn fill(&self, taken: TextRef, text: &[u8]) {
+        let mut next = taken.head;
+        for part in text[..text.len().min(taken.len as usize)].chunks(BLOCK) {
+            let Some((block, link)) = self.block(next) else { break };
+            for (word, bytes) in block.0.iter().zip(part.chunks(8)) {
+                let mut b = [0u8; 8];
+                b[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_ne_bytes(b), Relaxed);
+            }
+            next = link.load(Relaxed);
+        }
+    }
+
+    /// The last block of a text that is no longer any slot's, for [`Self::give_back`]. Without any lock.
+    pub fn last(&self, text: TextRef) -> Option<u32> {
         let blocks = (text.len as usize).div_ceil(BLOCK);
         let mut last = text.head;
         for _ in 1..blocks {
-            let Some((_, link)) = self.block(last) else { return };
-            last = link.load(Relaxed);
+            last = self.block(last)?.1.load(Relaxed);
         }
-        if blocks > 0
-            && let Some((_, link)) = self.block(last)
-        {
+        (blocks > 0).then_some(last)
+    }
+
+    /// Gives a text's blocks back. The caller holds the pool's lock.
+    pub fn give_back(&self, text: TextRef, last: u32) {
+        let blocks = (text.len as usize).div_ceil(BLOCK);
+        if let Some((_, link)) = self.block(last) {
             link.store(self.state.free_head.load(Relaxed), Relaxed);
             self.state.free_head.store(text.head, Relaxed);
             self.state.free_blocks.fetch_add(blocks as u32, Relaxed);
@@ -154,6 +164,20 @@ impl TextPool<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl TextPool<'_> {
+        fn store(&self, text: &[u8], clip: impl Fn(&[u8], usize) -> usize) -> TextRef {
+            let taken = self.take(text, clip);
+            self.fill(taken, text);
+            taken
+        }
+
+        fn free(&self, text: TextRef) {
+            if let Some(last) = self.last(text) {
+                self.give_back(text, last);
+            }
+        }
+    }
     use proptest::prelude::*;
 
     struct Owned {

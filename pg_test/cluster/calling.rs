@@ -104,6 +104,8 @@ fn the_columns_begin_with_those_of_contrib() {
         "generic_plan_calls bigint, custom_plan_calls bigint",
         "stats_since timestamp with time zone, minmax_stats_since timestamp with time zone",
         "sampled_calls bigint, calls_stderr double precision, total_exec_time_stderr double precision",
+        "p50_exec_time double precision, p90_exec_time double precision",
+        "p95_exec_time double precision, p99_exec_time double precision",
         "first_exec timestamp with time zone, last_exec timestamp with time zone, query_truncated boolean",
     ]
     .join(", ");

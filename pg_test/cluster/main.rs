@@ -18,9 +18,12 @@ mod servers;
 mod clients;
 
 mod calling;
+mod clock;
 mod concurrency;
 mod errors;
 mod exporter;
+mod histogram;
+mod identifiers;
 mod level;
 mod loading;
 mod persist;

@@ -1,12 +1,13 @@
 //! Plannable statements, from the executor's start to its end.
 
-use super::{Beginning, draw_at, key, no_draw, run_under};
-use crate::counters::{Event, Kind, Usage};
+use super::{Beginning, draw_at, draw_for_commit, key, no_draw_is_kept, not_drawn, run_under};
+use crate::counters::{Event, Jit, Kind, Usage};
+use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::pg::exec::{self, Execution, ExecutorHooks};
+use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::server;
 use crate::store::{self, TextOf};
-use crate::{guc, nesting, sampling, variance};
+use crate::{nesting, variance};
 
 /// What is gathered of an execution that is looked at.
 #[derive(Default)]
@@ -32,8 +33,24 @@ impl ExecutorHooks for Hooks {
     type Span = i32;
 
     #[inline(always)]
-    fn start_passes() -> bool {
-        nesting::is_certain() && if nesting::is_top() { no_draw() } else { nesting::weight() == 0.0 }
+    fn start_passes() -> Passes {
+        if !nesting::is_certain() {
+            return Passes::No;
+        }
+        if nesting::is_top() {
+            return match guc::drawing() {
+                Drawing::All => Passes::No,
+                Drawing::Nothing if no_draw_is_kept() => Passes::Yes,
+                Drawing::Nothing => Passes::No,
+                Drawing::Some => Passes::Perhaps,
+            };
+        }
+        if nesting::weight() == 0.0 { Passes::Yes } else { Passes::No }
+    }
+
+    #[inline(always)]
+    fn start_passes_then(execution: Execution) -> bool {
+        no_draw_is_kept() && not_drawn(|| execution.statement())
     }
 
     #[inline(always)]
@@ -58,8 +75,8 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn starting(execution: Execution) -> i32 {
-        let level = nesting::level_of_statement(sampling::draw);
-        draw_at(level, || Some(execution.queryid()));
+        let level = nesting::level_of_statement(draw_for_commit);
+        draw_at(level, true, || execution.statement());
         nesting::enter(level);
         level
     }
@@ -151,23 +168,35 @@ impl Record {
     #[inline(never)]
     fn store(&self, execution: Execution) {
         let jit = execution.jit();
-        let event = Event {
+        let place = store::record_at_once(&self.key, &self.event(execution, jit.as_ref()));
+        let place = place.or_else(|| self.store_slowly(execution));
+        if self.weight > 1.0
+            && !self.key.toplevel
+            && let Some(place) = place
+        {
+            variance::note(place, &self.key, self.weight, self.nanoseconds);
+        }
+    }
+
+    #[inline(never)]
+    fn store_slowly(&self, execution: Execution) -> Option<u32> {
+        let jit = execution.jit();
+        let event = self.event(execution, jit.as_ref());
+        store::record(&self.key, &event, TextOf::Carried, || execution.statement())
+    }
+
+    #[inline(always)]
+    fn event<'a>(&'a self, execution: Execution, jit: Option<&'a Jit>) -> Event<'a> {
+        Event {
             kind: Kind::Exec,
             weight: self.weight,
             nanoseconds: self.nanoseconds,
             rows: self.rows,
             usage: self.usage.as_ref(),
-            jit: jit.as_ref(),
+            jit,
             workers: execution.workers(),
             at: self.at,
             own_draw: self.key.toplevel,
-        };
-        let slot = store::record(&self.key, &event, TextOf::Carried, || execution.statement());
-        if self.weight > 1.0
-            && !self.key.toplevel
-            && let Some(slot) = slot
-        {
-            variance::note(slot, &self.key, self.weight, self.nanoseconds);
         }
     }
 }

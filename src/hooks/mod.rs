@@ -15,15 +15,18 @@ use crate::key::Key;
 use crate::pg::clock::{self, Reading};
 use crate::pg::local::Local;
 use crate::pg::server;
+use crate::pg::statement::Statement;
 use crate::pg::usage::Snapshot;
 use crate::{nesting, sampling};
 
-/// The statement whose planning the last draw was for, until its execution takes the draw over.
+/// The statement whose planning the last draw was for, until its execution takes the draw over, in the same message.
 static PLANNED: Local<u64> = Local::new(0);
+static PLANNED_IN: Local<i64> = Local::new(i64::MIN);
 
 /// The message of the simple protocol in which the last draw was made for a statement's analysis, and what it gave. It
-/// is the draw of everything that the message executes at the top until the next statement in it is analysed: a rule may
-/// make several statements of one.
+/// is the draw of everything that is executed at the top out of the message's string until the next statement in it is
+/// analysed: a rule may make several statements of one. What else is executed there (prepared statements by EXECUTE, and
+/// before 17 those of a DO block while utility statements do not count) draws for itself.
 static PARSED_IN: Local<i64> = Local::new(i64::MIN);
 static PARSED_WEIGHT: Local<f64> = Local::new(0.0);
 
@@ -45,16 +48,26 @@ fn key(queryid: u64, level: i32) -> Key {
     Key { queryid, userid: server::user(), dbid: server::database(), toplevel: level == 0 }
 }
 
+/// Weight of what a commit executes: that of the statement which commits, where that was drawn in this message.
+#[cold]
+fn draw_for_commit() -> f64 {
+    if guc::drawing() == Drawing::Some && PARSED_IN.get() == server::statement_start() {
+        return PARSED_WEIGHT.get();
+    }
+    sampling::draw()
+}
+
 /// Draws for a statement that starts at `level`, if that is the top; what is nested has the weight of the statement
-/// around it. A statement that is named by `planned` keeps the draw that was made for its planning.
+/// around it. Where a statement `was_planned` it keeps the draw that was made for its planning.
 #[inline(always)]
-fn draw_at(level: i32, planned: impl FnOnce() -> Option<u64>) {
+fn draw_at(level: i32, was_planned: bool, statement: impl Fn() -> Statement) {
     if level != 0 {
         return;
     }
     match guc::drawing() {
         Drawing::All if !server::is_parallel_worker() => return nesting::set_weight(1.0),
-        Drawing::Some if PARSED_IN.get() == server::statement_start() => {
+        Drawing::Some if PARSED_IN.get() == server::statement_start() && statement().is_messages() => {
+            PLANNED.set(0);
             return nesting::set_weight(PARSED_WEIGHT.get());
         }
         _ => {}
@@ -62,7 +75,10 @@ fn draw_at(level: i32, planned: impl FnOnce() -> Option<u64>) {
     let for_planning = PLANNED.get();
     if for_planning != 0 {
         PLANNED.set(0);
-        if planned() == Some(for_planning) {
+        // a draw of another message is one whose statement failed: what has no identifier if it is not drawn leaves only
+        // draws that were won
+        let is_kept = was_planned && PLANNED_IN.get() == server::statement_start();
+        if is_kept && statement().queryid == for_planning {
             return;
         }
     }
@@ -77,10 +93,21 @@ fn run_under(weight: f64) {
     nesting::set_weight(weight);
 }
 
-/// Whether a draw for the execution of a top-level statement now is certain to be none.
+/// Whether no draw was made for planning that the execution may have to take over.
 #[inline(always)]
-fn no_draw() -> bool {
-    guc::drawing() == Drawing::Nothing && PLANNED.get() == 0
+fn no_draw_is_kept() -> bool {
+    PLANNED.get() == 0
+}
+
+/// Where some are drawn: whether the top-level statement that is about to be executed certainly is not, by the draw for
+/// its analysis or by one that this makes.
+#[inline(always)]
+fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
+    let in_trigger = server::trigger_depth() > 0;
+    if PARSED_IN.get() == server::statement_start() && (in_trigger || statement().is_messages()) {
+        return PARSED_WEIGHT.get() == 0.0;
+    }
+    !in_trigger && sampling::skips()
 }
 
 /// The beginning of something that is timed.

@@ -11,10 +11,14 @@ struct Parse;
 impl ParseHooks for Parse {
     /// A statement of the client's that is analysed to be executed once is drawn for now, and goes without an identifier
     /// if it is not drawn. What may be executed again, under another draw, always has one; so has what is nested, which
-    /// functions keep.
+    /// functions keep, and what a utility statement contains, whose draw it shares.
     #[inline(always)]
     fn identifies(once: impl FnOnce() -> bool) -> bool {
-        nesting::level() != 0 || guc::drawing() == Drawing::All || !once() || draw_for_parsed()
+        nesting::level() != 0
+            || guc::drawing() == Drawing::All
+            || nesting::is_in_utility()
+            || !once()
+            || draw_for_parsed()
     }
 
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the

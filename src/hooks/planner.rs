@@ -1,14 +1,14 @@
 //! Planning: nested in nothing, but what it runs (immutable functions that are folded) is nested in it.
 
-use super::{Beginning, PLANNED, draw_at, key};
+use super::{Beginning, PLANNED, PLANNED_IN, draw_at, draw_for_commit, key};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
+use crate::nesting;
 use crate::pg::planner::{self, PlannerHooks};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
-use crate::{nesting, sampling};
 
 struct Planner;
 
@@ -23,21 +23,25 @@ impl PlannerHooks for Planner {
     type Span = Span;
 
     #[inline(always)]
-    fn starting(queryid: u64) -> i32 {
-        let level = if guc::tracks_planning() {
-            nesting::level_of_statement(sampling::draw)
-        } else {
-            nesting::level()
-        };
+    fn passing() -> Option<i32> {
+        let drawing = guc::drawing();
+        if drawing == Drawing::Some || guc::tracks_planning() || !nesting::is_certain() {
+            return None;
+        }
+        let level = nesting::level();
         if level == 0 {
-            match guc::drawing() {
-                Drawing::Nothing => {}
-                Drawing::All => nesting::set_weight(1.0),
-                Drawing::Some => {
-                    draw_at(0, || None);
-                    PLANNED.set(queryid);
-                }
-            }
+            nesting::set_weight(f64::from(u8::from(drawing == Drawing::All)));
+        }
+        nesting::enter(level);
+        Some(level)
+    }
+
+    fn starting(statement: Statement) -> i32 {
+        let level = nesting::level_of_statement(draw_for_commit);
+        draw_at(level, false, || statement);
+        if level == 0 && guc::drawing() == Drawing::Some {
+            PLANNED.set(statement.queryid);
+            PLANNED_IN.set(server::statement_start());
         }
         nesting::enter(level);
         level

@@ -3,14 +3,14 @@
 //! Before 17 that is so only while `track_utility` is on, as it is with pg_stat_statements: with it off, the statements
 //! of a DO block at the top are top-level ones themselves.
 
-use super::{Beginning, draw_at, key};
+use super::{Beginning, draw_at, draw_for_commit, key};
 use crate::counters::{Event, Kind};
 use crate::key::Key;
 use crate::nesting::{self, Executing};
 use crate::pg::server;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
-use crate::{guc, sampling, variance};
+use crate::{guc, variance};
 
 struct Hooks;
 
@@ -35,10 +35,10 @@ impl UtilityHooks for Hooks {
 
     #[inline]
     fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Span {
-        let level = nesting::level_of_statement(sampling::draw);
+        let level = nesting::level_of_statement(draw_for_commit);
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {
-            draw_at(level, || None);
+            draw_at(level, false, || utility.statement);
         }
         let weight = nesting::weight();
         let looks = weight > 0.0 && guc::tracks_utility() && guc::tracks(level);

@@ -182,7 +182,11 @@ pub fn choose(source: Source) {
         Source::Tsc => true,
     };
     if counts && let Some(ticks) = TICKS.get() {
-        TICKS.set(Some(Ticks { last: None, ..ticks }));
+        if ticks.last.is_some() {
+            // running executions' times may have to be told by it
+            let now = moment();
+            TICKS.set(ticks.check(now).or(Some(Ticks { last: Some(now), ..ticks })));
+        }
         UNTIL.set(0);
         LAST.set(0);
     }

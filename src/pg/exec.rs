@@ -23,6 +23,15 @@ pub struct Execution<'a> {
     life: PhantomData<&'a pg_sys::QueryDesc>,
 }
 
+/// Whether an execution is passed by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    Yes,
+    No,
+    /// It takes more to tell than the hook itself should do.
+    Perhaps,
+}
+
 /// What is done around the executor's steps. None of it may raise or unwind.
 pub trait ExecutorHooks: 'static {
     /// What is kept of an execution that is looked at.
@@ -34,7 +43,9 @@ pub trait ExecutorHooks: 'static {
 
     /// Whether an execution that starts now is certainly not looked at: then nothing is called for it but `passing`
     /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
-    fn start_passes() -> bool;
+    fn start_passes() -> Passes;
+    /// Decides where [`Passes::Perhaps`] did not.
+    fn start_passes_then(execution: Execution) -> bool;
     /// Whether a run that has no record may be passed by likewise.
     fn run_passes() -> bool;
     /// The level.
@@ -306,7 +317,28 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
     // over it.
     unsafe {
         let next = PREVIOUS_START.get().unwrap_or(raw::standard_ExecutorStart);
-        if !H::start_passes() {
+        match H::start_passes() {
+            Passes::Yes => {}
+            Passes::No => return start::<H>(query, eflags, next),
+            Passes::Perhaps => return perhaps_start::<H>(query, eflags, next),
+        }
+        let level = H::passing();
+        next(query, eflags);
+        H::passed(level);
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn perhaps_start<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    eflags: i32,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
+) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        if !H::start_passes_then(Execution::new(query)) {
             return start::<H>(query, eflags, next);
         }
         let level = H::passing();

@@ -23,6 +23,12 @@ impl<T: Copy> Local<T> {
     pub fn set(&self, value: T) {
         self.0.set(value);
     }
+
+    /// Sets the value; what it was.
+    #[inline(always)]
+    pub fn replace(&self, value: T) -> T {
+        self.0.replace(value)
+    }
 }
 
 /// A value of this backend's that is borrowed for the length of a call.

@@ -22,13 +22,13 @@ pub struct Analysed<'a> {
 }
 
 impl Analysed<'_> {
-    /// The places of the constants from `start` in the source on, sorted. `None` when memory is short.
-    pub fn constants(&self, start: usize) -> Option<Vec<Place>> {
-        let mut places = Vec::new();
-        places.try_reserve_exact(self.constants.len()).ok()?;
+    /// Puts the places of the constants from `start` in the source on into `places`, sorted. `None` when memory is short.
+    pub fn constants(&self, start: usize, places: &mut Vec<Place>) -> Option<()> {
+        places.clear();
+        places.try_reserve(self.constants.len()).ok()?;
         places.extend(self.constants.iter().filter_map(|c| self.place(c, start)));
         places.sort_unstable();
-        Some(places)
+        Some(())
     }
 
     fn place(&self, constant: &pg_sys::LocationLen, start: usize) -> Option<Place> {

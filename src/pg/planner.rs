@@ -10,8 +10,10 @@ use pgrx::pg_sys;
 pub trait PlannerHooks {
     type Span: Copy;
 
-    /// The level of the statement that is planned, which has this identifier.
-    fn starting(queryid: u64) -> i32;
+    /// The level of the statement that is planned, if nothing is to be done but to keep it.
+    fn passing() -> Option<i32>;
+    /// The level of the statement that is planned, otherwise.
+    fn starting(statement: Statement) -> i32;
     fn ended(level: i32);
     /// Whether the planning is recorded, which `recording` and `recorded` do.
     fn records(level: i32, queryid: u64) -> bool;
@@ -40,7 +42,33 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
     // needs dropping when an ERROR jumps over it. The planner scribbles on `parse`, which is not read afterwards.
     unsafe {
         let next = PREVIOUS.get().unwrap_or(raw::standard_planner);
-        let level = H::starting(queryid((*parse).queryId));
+        let Some(level) = H::passing() else {
+            return plan::<H>(parse, query_string, cursor_options, bound_params, next);
+        };
+        let plan = next(parse, query_string, cursor_options, bound_params);
+        H::ended(level);
+        plan
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn plan<H: PlannerHooks>(
+    parse: *mut pg_sys::Query,
+    query_string: *const c_char,
+    cursor_options: i32,
+    bound_params: pg_sys::ParamListInfo,
+    next: unsafe extern "C-unwind" fn(
+        *mut pg_sys::Query,
+        *const c_char,
+        i32,
+        pg_sys::ParamListInfo,
+    ) -> *mut pg_sys::PlannedStmt,
+) -> *mut pg_sys::PlannedStmt {
+    // SAFETY: as in `planner`.
+    unsafe {
+        let level = H::starting(statement(parse, query_string));
         if H::records(level, queryid((*parse).queryId)) && !query_string.is_null() {
             return record::<H>(parse, query_string, cursor_options, bound_params, level, next);
         }
@@ -48,6 +76,14 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
         H::ended(level);
         plan
     }
+}
+
+/// # Safety
+/// A live query, and its source for as long as the value is used.
+#[inline(always)]
+unsafe fn statement(parse: *const pg_sys::Query, source: *const c_char) -> Statement {
+    // SAFETY: the caller's promise.
+    unsafe { Statement::new(queryid((*parse).queryId), source, (*parse).stmt_location, (*parse).stmt_len) }
 }
 
 /// # Safety
@@ -68,12 +104,7 @@ unsafe fn record<H: PlannerHooks>(
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: as in `planner`.
     unsafe {
-        let statement = Statement::new(
-            queryid((*parse).queryId),
-            query_string,
-            (*parse).stmt_location,
-            (*parse).stmt_len,
-        );
+        let statement = statement(parse, query_string);
         let span = H::recording(statement, level);
         let plan = next(parse, query_string, cursor_options, bound_params);
         H::ended(level);

@@ -21,6 +21,19 @@ mod mutex;
 
 pub use mutex::Mutex;
 
+/// Asks the processor to have the first bytes of a value at hand soon.
+#[inline(always)]
+pub fn prefetch<T>(value: &T, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes.min(size_of::<T>())).step_by(64) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: within the value, and a hint that changes nothing wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (value, bytes);
+}
+
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Looks at the lock word before the first sleep: some microseconds, many times what a holder needs.

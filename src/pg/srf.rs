@@ -30,6 +30,10 @@ pub enum Value<'a> {
 pub struct Rows {
     store: *mut pg_sys::Tuplestorestate,
     desc: pg_sys::TupleDesc,
+    /// For one row's values, which the store copies. It goes with the call's memory.
+    row: pg_sys::MemoryContext,
+    datums: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
 }
 
 /// The one row of a function that returns a record; as an argument, the row to be.
@@ -49,7 +53,15 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
             let fcinfo = <pg_sys::FunctionCallInfo as ArgAbi>::unbox_arg_unchecked(arg);
             pg_sys::InitMaterializedSRF(fcinfo, 0);
             let info = (*fcinfo).resultinfo as *mut pg_sys::ReturnSetInfo;
-            Rows { store: (*info).setResult, desc: (*info).setDesc }
+            let row = pg_sys::AllocSetContextCreateInternal(
+                pg_sys::CurrentMemoryContext,
+                c"pgss_rs row".as_ptr(),
+                pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+            );
+            let (store, desc) = ((*info).setResult, (*info).setDesc);
+            Rows { store, desc, row, datums: Vec::new(), nulls: Vec::new() }
         }
     }
 
@@ -122,12 +134,23 @@ impl Record {
 
 impl Rows {
     /// Adds a row; as many values as the function has columns.
-    pub fn push(&mut self, row: &[Value]) {
-        let (mut datums, mut nulls) = deform(self.desc, row);
-        // SAFETY: as many values as the descriptor has columns; the store copies them.
+    pub fn push<'a>(&mut self, row: impl IntoIterator<Item = Value<'a>>) {
+        self.datums.clear();
+        self.nulls.clear();
+        // SAFETY: the context is the call's. As many values as the descriptor has columns; the store copies them, into
+        // memory of its own, so that nothing refers to the row's afterwards.
         unsafe {
-            pg_sys::tuplestore_putvalues(self.store, self.desc, datums.as_mut_ptr(), nulls.as_mut_ptr())
-        };
+            let before = pg_sys::MemoryContextSwitchTo(self.row);
+            for datum in row.into_iter().map(|value| value.datum()) {
+                self.datums.push(datum.unwrap_or(pg_sys::Datum::from(0usize)));
+                self.nulls.push(datum.is_none());
+            }
+            check_columns(self.desc, self.datums.len());
+            pg_sys::MemoryContextSwitchTo(before);
+            let (datums, nulls) = (self.datums.as_mut_ptr(), self.nulls.as_mut_ptr());
+            pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
+            pg_sys::MemoryContextReset(self.row);
+        }
     }
 
     /// For each column of the function as it was declared, what `place` makes of its name.
@@ -139,28 +162,43 @@ impl Rows {
 }
 
 fn deform(desc: pg_sys::TupleDesc, row: &[Value]) -> (Vec<pg_sys::Datum>, Vec<bool>) {
-    // SAFETY: a live descriptor.
-    let columns = unsafe { (*desc).natts } as usize;
-    assert_eq!(columns, row.len(), "the SQL declaration and the library differ in columns");
+    check_columns(desc, row.len());
     row.iter()
         .map(|value| value.datum())
         .map(|d| (d.unwrap_or(pg_sys::Datum::from(0usize)), d.is_none()))
         .unzip()
 }
 
+fn check_columns(desc: pg_sys::TupleDesc, values: usize) {
+    // SAFETY: a live descriptor.
+    let columns = unsafe { (*desc).natts } as usize;
+    assert_eq!(columns, values, "the SQL declaration and the library differ in columns");
+}
+
 impl Value<'_> {
+    #[inline(always)]
     fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {
             Value::Null => None,
-            Value::Bool(b) => b.into_datum(),
-            Value::Oid(o) => pg_sys::Oid::from(o).into_datum(),
-            Value::Int8(i) => i.into_datum(),
-            Value::Float8(f) => f.into_datum(),
-            Value::Numeric(n) => AnyNumeric::from(n as i128).into_datum(),
+            Value::Bool(b) => Some(pg_sys::Datum::from(b)),
+            Value::Oid(o) => Some(pg_sys::Datum::from(o)),
+            Value::Int8(i) => Some(pg_sys::Datum::from(i)),
+            Value::Float8(f) => Some(pg_sys::Datum::from(f.to_bits())),
+            Value::Numeric(n) => numeric(n),
             Value::Timestamptz(t) => Some(pg_sys::Datum::from(t)),
             Value::Text(bytes, encoding) => Some(text(bytes, encoding)),
         }
     }
+}
+
+#[inline(never)]
+fn numeric(n: f64) -> Option<pg_sys::Datum> {
+    if n.abs() < 9e18 {
+        // SAFETY: allocates the number in the current memory context.
+        let numeric = unsafe { pg_sys::int64_to_numeric(n as i64) };
+        return Some(pg_sys::Datum::from(numeric));
+    }
+    AnyNumeric::from(n as i128).into_datum()
 }
 
 /// `bytes` as a text datum in the database's encoding. What cannot be converted is shown with a question mark for

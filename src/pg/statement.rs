@@ -2,6 +2,7 @@
 
 use crate::normalize::statement_range;
 use core::ffi::{CStr, c_char};
+use pgrx::pg_sys;
 
 /// The server's query identifier, which is signed from 18 on.
 #[inline(always)]
@@ -67,6 +68,14 @@ impl Statement {
         let outside = [&all[..start - begin], &all[start - begin + text.len()..]];
         let alone = outside.iter().all(|part| part.iter().all(|b| b.is_ascii_whitespace() || *b == b';'));
         Some(if alone { whole } else { Statement { queryid: self.queryid, ..*around } })
+    }
+
+    /// Whether it stands in the string that the backend says it is executing: in a message of the simple protocol, the
+    /// message's.
+    #[inline(always)]
+    pub fn is_messages(&self) -> bool {
+        // SAFETY: a plain read of a variable.
+        self.source == unsafe { pg_sys::debug_query_string }
     }
 
     pub fn has_source(&self) -> bool {
