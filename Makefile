@@ -1,7 +1,10 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
+# make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
+# make loom      the locks and stripes under a model checker: every order of their steps
+# make asan      the pure layer's tests under the address sanitizer; takes a nightly toolchain
 # make install   PG_CONFIG=/path/pg_config: release build into that server
 # make package   PG_CONFIG=/path/pg_config OUT=directory: the same into a directory
 #
@@ -12,7 +15,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn test test-all test-majors all-majors install package clean
+.PHONY: bench bench-churn bench-micro test test-all test-majors all-majors loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
@@ -38,6 +41,9 @@ bench-churn:
 	@$(MAKE) --no-print-directory bench ARGS="throughput --workload churn --clients 4 \
 		--arms off,pgss_rs,pg_stat_statements --duration 120 $(ARGS)"
 
+bench-micro:
+	@cargo bench --quiet --no-default-features --bench micro -- $(ARGS)
+
 test:
 	@$(SETUP); \
 	echo "== format and lints"; \
@@ -46,7 +52,7 @@ test:
 	cargo clippy --quiet --all-targets --no-default-features --features load -- -D warnings; \
 	echo "== the pure layer and the load driver"; \
 	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
-	cargo test --no-default-features --features load --lib --bins; \
+	cargo test --no-default-features --features load --lib --bins --example scaling; \
 	echo "== on servers of their own"; \
 	cargo test --no-default-features --features load --test cluster; \
 	$(MAKE) --no-print-directory test-majors; \
@@ -78,6 +84,16 @@ all-majors:
 		echo "== inside a server, PostgreSQL $$major"; \
 		( $(BUILD_MAJOR); $(INSIDE) pg$$major --no-default-features --features pg$$major ); \
 	done
+
+# The tests named `models`. Link-time optimisation would take longer than they do.
+loom:
+	@RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom CARGO_PROFILE_RELEASE_LTO=off \
+		cargo test --release --no-default-features --lib models
+
+# The thread sanitizer would take a standard library built for it: with the one that comes it reports the fences in Arc.
+asan:
+	@RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+		cargo +nightly test --no-default-features --lib --target x86_64-unknown-linux-gnu
 
 # In recipes: PG_CONFIG is there and runs; its major.
 MAJOR_OF_PG_CONFIG = [ -n "$(PG_CONFIG)" ] && version=$$("$(PG_CONFIG)" --version 2>/dev/null) || \

@@ -7,7 +7,7 @@
 //!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`].
+//!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`], [`primitives`].
 //!
 //! # Locks
 //!
@@ -31,6 +31,7 @@ pub mod histogram;
 pub mod key;
 pub mod memo;
 pub mod normalize;
+pub mod primitives;
 pub mod snapshot;
 pub mod stripes;
 pub mod table;

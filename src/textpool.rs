@@ -5,7 +5,7 @@
 //! and overwritten while it is being copied yields garbage, never undefined behaviour, and the caller finds out by
 //! checking that the slot still names the same text afterwards.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::primitives::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 16;
 /// Bytes of text in a block.

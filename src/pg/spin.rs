@@ -1,4 +1,4 @@
-//! The spinlock that guards a slot's counters, as a [`lock_api`] raw mutex over one atomic word.
+//! The spinlock that guards a slot's counters, one atomic word.
 //!
 //! For everything that lives in shared memory and is held for a handful of plain reads and writes. Never hold one
 //! across a call into the server, an allocation, a log message or a clock. It knows nothing of PostgreSQL (so the
@@ -8,10 +8,18 @@
 //! ([`Mutex::try_lock_for`]) gives up after a time; callers count what they skipped because of it. A process that
 //! dies while it holds one makes the postmaster re-initialise all shared memory, so no lock outlives its holder.
 
-use parking_lot::lock_api::{self, RawMutex, RawMutexTimed};
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use crate::primitives::atomic::{AtomicU32, Ordering};
+use crate::primitives::{Instant, sleep, spin_loop};
+use std::time::Duration;
+
+#[cfg(loom)]
+#[path = "spin/checked.rs"]
+mod mutex;
+#[cfg(not(loom))]
+#[path = "spin/mutex.rs"]
+mod mutex;
+
+pub use mutex::Mutex;
 
 /// Asks the processor to have the first bytes of a value at hand soon.
 #[inline(always)]
@@ -26,13 +34,10 @@ pub fn prefetch<T>(value: &T, bytes: usize) {
     let _ = (value, bytes);
 }
 
-/// A value behind a [`RawSpin`].
-pub type Mutex<T> = lock_api::Mutex<RawSpin, T>;
-
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Looks at the lock word before the first sleep: some microseconds, many times what a holder needs.
-const SPINS: u32 = 200;
+const SPINS: u32 = if cfg!(loom) { 1 } else { 200 };
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
@@ -40,13 +45,35 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 pub struct RawSpin(AtomicU32);
 
 impl RawSpin {
+    #[inline]
+    fn acquire(&self) {
+        if !self.try_acquire() {
+            self.wait(None);
+        }
+    }
+
+    #[inline]
+    fn try_acquire(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn try_acquire_for(&self, timeout: Duration) -> bool {
+        self.try_acquire() || self.wait(Instant::now().checked_add(timeout))
+    }
+
+    /// By whoever holds it.
+    #[inline]
+    fn release(&self) {
+        self.0.store(FREE, Ordering::Release);
+    }
+
     /// Waits until the lock is got or `until` has passed (`None`: for ever).
     #[cold]
     fn wait(&self, until: Option<Instant>) -> bool {
-        let mut sleep = FIRST_SLEEP;
+        let mut pause = FIRST_SLEEP;
         loop {
             for _ in 0..SPINS {
-                if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
+                if self.0.load(Ordering::Relaxed) == FREE && self.try_acquire() {
                     return true;
                 }
                 spin_loop();
@@ -54,50 +81,14 @@ impl RawSpin {
             if until.is_some_and(|t| Instant::now() >= t) {
                 return false;
             }
-            std::thread::sleep(sleep);
-            sleep = (sleep * 2).min(LONGEST_SLEEP);
+            sleep(pause);
+            pause = (pause * 2).min(LONGEST_SLEEP);
         }
     }
 }
 
-// SAFETY: `try_lock` is a compare-and-swap from FREE to HELD with acquire ordering, so only one caller at a time
-// gets true until `unlock` stores FREE with release ordering; `lock` returns only after such a success.
-unsafe impl RawMutex for RawSpin {
-    #[allow(clippy::declare_interior_mutable_const)] // what the trait asks for
-    const INIT: Self = RawSpin(AtomicU32::new(FREE));
-    type GuardMarker = lock_api::GuardNoSend;
-
-    #[inline]
-    fn lock(&self) {
-        if !self.try_lock() {
-            self.wait(None);
-        }
-    }
-
-    #[inline]
-    fn try_lock(&self) -> bool {
-        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[inline]
-    unsafe fn unlock(&self) {
-        self.0.store(FREE, Ordering::Release);
-    }
-}
-
-// SAFETY: both succeed only through `try_lock`.
-unsafe impl RawMutexTimed for RawSpin {
-    type Duration = Duration;
-    type Instant = Instant;
-
-    fn try_lock_for(&self, timeout: Duration) -> bool {
-        self.try_lock() || self.wait(Instant::now().checked_add(timeout))
-    }
-
-    fn try_lock_until(&self, timeout: Instant) -> bool {
-        self.try_lock() || self.wait(Some(timeout))
-    }
-}
+#[cfg(all(test, loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {
