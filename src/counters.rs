@@ -243,6 +243,11 @@ impl Counters {
         self.histogram.merge(&other.histogram);
     }
 
+    /// A copy without the histogram.
+    pub fn in_brief(&self) -> Counters {
+        Counters { histogram: Histogram::default(), ..*self }
+    }
+
     /// Adds one draw's squared calls and time (ms) to the variances of the totals.
     #[inline]
     pub fn add_variance(&mut self, weight: f64, calls: f64, ms: f64) {

@@ -48,18 +48,23 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
     let places = rows.columns(|name| columns::place(name).filter(known));
     let tells_percentiles = places.contains(&columns::place("p50_exec_time"));
     let mut text = Vec::new();
-    for (slot, body) in table.bodies() {
+    let mut add = |slot: u32, body: &Body| {
         check_for_interrupts!();
         let visible = sees_all || body.key.userid == user;
         if showtext && visible {
             text.clear();
             table.texts.read(body.text, |part| text.extend_from_slice(part));
-            if !table.unchanged(slot, &body) {
-                continue; // gone while its text was being read
+            if !table.unchanged(slot, body) {
+                return; // gone while its text was being read
             }
         }
-        let values = stats_row(&body, visible, showtext.then_some(&text), tells_percentiles);
+        let values = stats_row(body, visible, showtext.then_some(&text), tells_percentiles);
         rows.push(places.iter().map(|place| place.map_or(Value::Null, |n| values[n])));
+    };
+    if tells_percentiles {
+        table.bodies().for_each(|(slot, body)| add(slot, &body));
+    } else {
+        table.bodies_in_brief().for_each(|(slot, body)| add(slot, &body));
     }
 }
 

@@ -136,6 +136,11 @@ impl Body {
         self.key == *key && self.used && self.stripes == 0
     }
 
+    /// A copy without the histogram.
+    fn in_brief(&self) -> Body {
+        Body { counters: self.counters.in_brief(), ..*self }
+    }
+
     fn set(&self) -> Option<u32> {
         self.stripes.checked_sub(1).map(u32::from)
     }
@@ -557,7 +562,7 @@ impl<L: Locks> Table<'_, L> {
     /// Removes the entries that `which` picks; whether that left none.
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
         self.state.apart.resets.fetch_add(1, Relaxed);
-        for (n, body) in self.bodies() {
+        for (n, body) in self.bodies_in_brief() {
             if which(&body.key) && self.remove(n, &body.key).is_some() {
                 self.put_free(n);
             }
@@ -594,14 +599,19 @@ impl<L: Locks> Table<'_, L> {
     /// A copy of every entry, one after the other. Takes one spinlock at a time, and leaves out a slot that is held
     /// beyond all patience.
     pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
-        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n)?)))
+        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n, |body| *body)?)))
+    }
+
+    /// Likewise without histograms, which are most of an entry.
+    pub fn bodies_in_brief(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
+        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n, Body::in_brief)?)))
     }
 
     /// A copy of the entry in slot `n`, with what its stripes have counted.
-    fn body(&self, n: u32) -> Option<Body> {
+    fn body(&self, n: u32, copy: impl Fn(&Body) -> Body) -> Option<Body> {
         let read = || {
-            let body = *self.slots[n as usize].body.try_lock_for(PATIENCE)?;
-            body.used.then_some(body)
+            let body = self.slots[n as usize].body.try_lock_for(PATIENCE)?;
+            body.used.then(|| copy(&body))
         };
         for _ in 0..ROUNDS {
             let mut body = read()?;
