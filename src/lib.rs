@@ -7,7 +7,8 @@
 //!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
-//!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`], [`primitives`].
+//!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
+//!   [`histogram`], [`memo`], [`primitives`].
 //!
 //! # Locks
 //!
