@@ -114,6 +114,8 @@ impl gucs::Assigned<f64> for RateAssigned {
 
 struct TrackAssigned;
 
+impl gucs::Checked for TrackAssigned {}
+
 impl gucs::Assigned<i32> for TrackAssigned {
     fn assigned(track: i32) {
         set_drawing(track, sample_rate());
@@ -229,7 +231,7 @@ pub fn init() {
         GucContext::Sighup,
         GucFlags::UNIT_S,
     );
-    gucs::define_checked_choice::<ClockSource, _>(
+    gucs::define_choice::<ClockSource, _>(
         c"pgss_rs.timing_clock_source",
         c"Selects the clock that times statements.",
         c"\"auto\" uses the processor's time stamp counter where the kernel relies on it, and else the system's clock.",

@@ -43,33 +43,11 @@ pub fn define_real<A: Assigned<f64>>(
     );
 }
 
-/// Defines a choice that superusers may set.
-pub fn define_choice<A: Assigned<i32>, T: GucEnum>(
-    name: &'static CStr,
-    short: &'static CStr,
-    long: &'static CStr,
-    setting: &'static GucSetting<T>,
-) {
-    let (context, flags) = (GucContext::Suset, GucFlags::default());
-    // SAFETY: the hook neither raises nor panics, as `Assigned` demands.
-    unsafe {
-        GucRegistry::define_enum_guc_with_hooks(
-            name,
-            short,
-            long,
-            setting,
-            context,
-            flags,
-            None,
-            Some(choice_assigned::<A>),
-            None,
-        );
-    }
-}
-
 /// Says whether a setting may have a value, and if not, why and what to do. May not raise or unwind.
 pub trait Checked {
-    fn refused(value: i32) -> Option<(&'static CStr, &'static CStr)>;
+    fn refused(_value: i32) -> Option<(&'static CStr, &'static CStr)> {
+        None
+    }
 }
 
 unsafe extern "C-unwind" fn choice_checked<C: Checked>(
@@ -91,8 +69,8 @@ unsafe extern "C-unwind" fn choice_checked<C: Checked>(
     }
 }
 
-/// Defines a choice that superusers may set, of which not all are possible everywhere.
-pub fn define_checked_choice<A: Assigned<i32> + Checked, T: GucEnum>(
+/// Defines a choice that superusers may set.
+pub fn define_choice<A: Assigned<i32> + Checked, T: GucEnum>(
     name: &'static CStr,
     short: &'static CStr,
     long: &'static CStr,
