@@ -142,18 +142,19 @@ impl Timing {
 #[serde(default)]
 #[repr(C)]
 pub struct Counters {
+    // what every execution changes comes first, on as few cache lines as it fits
     pub exec: Timing,
-    pub plan: Timing,
     pub rows: f64,
     /// Executions really looked at.
     pub sampled_calls: u64,
+    /// Begin of the first and of the last execution seen, microseconds of the server's epoch; 0 before the first.
+    pub first_exec: i64,
+    pub last_exec: i64,
     /// Sum of w(w-1) over draws: the estimated variance of `exec.calls`.
     pub calls_variance: f64,
     /// Sum of w(w-1)t^2 over draws: the estimated variance of `exec.total`, ms^2.
     pub time_variance: f64,
-    /// Begin of the last execution seen, microseconds of the server's epoch; 0 before the first.
-    pub first_exec: i64,
-    pub last_exec: i64,
+    pub plan: Timing,
     pub blocks: [f64; BLOCKS],
     pub timers: [f64; TIMERS],
     pub wal: [f64; WAL],
