@@ -96,3 +96,17 @@ fn rows_that_a_loop_in_a_function_fetches_in_portions_are_summed() {
     assert_eq!(db.calls_and_rows("SELECT generate_series($1, $2)", false), (2, 200));
     assert_eq!(db.calls_and_rows("SELECT r", false), (200, 200));
 }
+
+/// pg_stat_statements takes the identifier out of the plan that the session keeps, so that it counts the first time only.
+#[test]
+fn a_prepared_utility_statement_counts_each_time() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    let (begin, end) = (session.prepare("BEGIN").unwrap(), session.prepare("COMMIT").unwrap());
+    for _ in 0..3 {
+        session.execute(&begin, &[]).unwrap();
+        session.execute(&end, &[]).unwrap();
+    }
+    assert_eq!(db.calls_and_rows("BEGIN", true), (3, 0));
+    assert_eq!(db.calls_and_rows("COMMIT", true), (3, 0));
+}
