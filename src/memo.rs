@@ -56,6 +56,8 @@ pub struct Memo {
 pub struct Sought {
     hash: u64,
     len: u32,
+    /// Whether the circumstances were the same throughout its analysis, as far as is known.
+    steady: bool,
 }
 
 impl Memo {
@@ -70,9 +72,14 @@ impl Memo {
     }
 
     /// The identifier that the text had under these circumstances; else what to [`Self::put`] it under.
+    ///
+    /// The text was just analysed, all since the call before this one. If the circumstances have changed since that, they
+    /// may have while it was: part of it may be from before (a function's name is looked up, then a table's lock is waited
+    /// for), so what it turned out to be is not what it is now.
     #[inline]
     pub fn find(&mut self, text: &[u8], now: Circumstances) -> Result<u64, Sought> {
-        if self.circumstances() != now || self.epoch == 0 {
+        let steady = self.circumstances() == now && self.epoch != 0;
+        if !steady {
             self.forget(now);
         }
         let hash = self.hasher.hash_one(text);
@@ -87,20 +94,23 @@ impl Memo {
                 if self.in_vain >= PATIENCE {
                     (self.in_vain, self.pause) = (0, PAUSE);
                 }
-                Err(Sought { hash, len })
+                Err(Sought { hash, len, steady })
             }
         }
     }
 
     /// Remembers the identifier that the text turned out to have.
     pub fn put(&mut self, sought: Sought, queryid: u64) {
+        if !sought.steady {
+            return;
+        }
         if self.entries.is_empty() {
             if self.entries.try_reserve_exact(PLACES).is_err() {
                 return;
             }
             self.entries.resize(PLACES, Entry::default());
         }
-        let Sought { hash, len } = sought;
+        let Sought { hash, len, .. } = sought;
         self.entries[hash as usize % PLACES] = Entry { hash, queryid, len, epoch: self.epoch };
     }
 
@@ -135,6 +145,7 @@ mod tests {
         Circumstances { catalogs: 7, userid: 10, search_path: b"\"$user\", public", settings: 1 };
 
     fn put(memo: &mut Memo, text: &[u8], now: Circumstances, queryid: u64) {
+        let _ = memo.find(b"before", now);
         let sought = memo.find(text, now).err().unwrap();
         memo.put(sought, queryid);
     }
@@ -165,6 +176,19 @@ mod tests {
             // nor does it come back with them
             assert!(memo.find(b"SELECT 1", NOW).is_err());
         }
+    }
+
+    #[test]
+    fn what_was_analysed_while_something_changed_is_not_remembered() {
+        let mut memo = Memo::default();
+        let mut twice = |now| {
+            let sought = memo.find(b"SELECT 1", now).err().unwrap();
+            memo.put(sought, 5);
+            memo.find(b"SELECT 1", now).ok()
+        };
+        let other = Circumstances { catalogs: 8, ..NOW };
+        assert_eq!([NOW, other].map(&mut twice), [None; 2]);
+        assert_eq!(twice(other), Some(5));
     }
 
     #[test]

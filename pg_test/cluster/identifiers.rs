@@ -705,6 +705,43 @@ fn a_text_that_came_before_has_its_old_identifier_only_while_it_is_the_same_stat
 }
 
 #[test]
+fn what_was_analysed_while_the_catalogues_changed_is_not_remembered() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE SCHEMA first; CREATE SCHEMA second; CREATE TABLE second.t (a int);
+         CREATE FUNCTION second.f(int) RETURNS int LANGUAGE sql AS 'SELECT 2'",
+    );
+    let text = "SELECT f FROM f(1) LEFT JOIN t ON true";
+    let mut session = db.session();
+    session.batch_execute("SET search_path = first, second").unwrap();
+    (0..3).for_each(|_| session.batch_execute(text).unwrap());
+    let mut other = db.session_with(&["pgss_rs.track=none"]);
+    other
+        .batch_execute(
+            "BEGIN; LOCK TABLE second.t IN ACCESS EXCLUSIVE MODE;
+             CREATE FUNCTION first.f(int) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        )
+        .unwrap();
+    // the function's name is looked up before the table's lock is waited for
+    let waiting = std::thread::spawn(move || (value(&mut session, text), session));
+    while number(
+        &mut other,
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'second.t'::regclass",
+    ) == 0.0
+    {}
+    other.batch_execute("COMMIT").unwrap();
+    let (found, mut session) = waiting.join().unwrap();
+    assert_eq!(found, "2");
+    (0..3).for_each(|_| assert_eq!(value(&mut session, text), "1"));
+    let calls = format!(
+        "SELECT string_agg(calls::text, ' ' ORDER BY calls) FROM pgss_rs_stats
+         WHERE dbid = {} AND query LIKE '%LEFT JOIN t ON%'",
+        db.oid
+    );
+    assert_eq!(db.ask(&calls)[0][0].as_deref(), Some("3 4"));
+}
+
+#[test]
 fn texts_within_one_string_keep_their_own_identifiers() {
     let db = ALONE.database();
     let mut session = db.session_with(&["pgss_rs.track=all"]);

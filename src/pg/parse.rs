@@ -125,7 +125,8 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
     let sought = MEMO.with(|memo| {
         let memo = memo.get_or_insert_with(Memo::default);
         let now = if memo.is_worth_while() { server::circumstances() } else { None };
-        now.map(|now| memo.find(statement.text().0, now))
+        // SAFETY: the source is the message's (`is_once`), out of which the parser took the statement.
+        now.map(|now| memo.find(unsafe { statement.text_in_place() }, now))
     });
     let sought = sought.flatten();
     if let Some(Ok(known)) = sought

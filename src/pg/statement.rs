@@ -82,6 +82,26 @@ impl Statement {
         !self.source.is_null()
     }
 
+    /// The statement's own text, had without a look at all that stands around it in the source: that may be a million
+    /// other statements, for each of which it is asked.
+    ///
+    /// # Safety
+    /// The source is not null, and the place is one in it.
+    pub unsafe fn text_in_place(&self) -> &[u8] {
+        let (start, len) = (self.location.max(0) as usize, usize::try_from(self.len).unwrap_or(0));
+        // SAFETY: within a live C string, as `new` and the caller promise.
+        let text = unsafe {
+            let begin = self.source.add(start);
+            if len > 0 && self.location >= 0 {
+                core::slice::from_raw_parts(begin.cast(), len)
+            } else {
+                CStr::from_ptr(begin).to_bytes()
+            }
+        };
+        let (lead, len) = statement_range(text, 0, 0);
+        &text[lead..lead + len]
+    }
+
     /// The statement's own text, and where it begins in the source.
     pub fn text(&self) -> (&[u8], usize) {
         if self.source.is_null() {
