@@ -10,8 +10,8 @@ use std::process::Command;
 use postgres::Client;
 
 use crate::servers::{
-    ALONE, BESIDE, BESIDE_INNER, Database, Shared, connect, distinct, number, pg_config, rows, sqlstate_of,
-    start_with_pgss_rs, value,
+    ALONE, BESIDE, BESIDE_INNER, Database, Shared, connect, distinct, number, pg_config, rows, since,
+    sqlstate_of, start_with_pgss_rs, value,
 };
 
 const SIGMAS: f64 = 5.0;
@@ -701,7 +701,8 @@ fn a_text_that_came_before_has_its_old_identifier_only_while_it_is_the_same_stat
     session.batch_execute("RESET ROLE").unwrap();
     assert!(entries().1, "{:#?}", db.entries());
     both_ways(&mut session, text);
-    assert!(entries().0 >= 8, "{:#?}", db.entries());
+    // from 18 on, tables of one name are the same to an identifier
+    assert!(entries().0 >= since(18, 4, 8), "{:#?}", db.entries());
 }
 
 #[test]
