@@ -57,7 +57,8 @@ test:
 	cargo test --no-default-features --features load --test cluster; \
 	$(MAKE) --no-print-directory test-majors; \
 	echo "== inside a server"; \
-	$(INSIDE) pg$(PG_MAJOR)
+	$(INSIDE) pg$(PG_MAJOR); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null 2>&1 # measure no debug build afterwards
 
 test-majors:
 	@for major in 16 17 18; do \
