@@ -3,13 +3,16 @@
 //! To compute an identifier takes a walk over the analysed statement, which is most of what recording it costs. A client
 //! that sends the same text again, with nothing changed in between that its analysis depends on, sends the same
 //! statement: its identifier is the one it had. What analysis depends on is the caller's to say, as the
-//! [`Circumstances`]; whatever was remembered under others is forgotten.
+//! [`Circumstances`]; whatever was remembered under others is forgotten. A text that is found is one whose statement was
+//! carried or had its entry (see [`crate::store::carry`]) since entries were last removed: there is nothing to be done for
+//! it.
 //!
 //! Where texts hardly ever come again (clients that write their values into them) looking is given up for a while, and
 //! tried again later.
 //!
 //! One backend's, direct-mapped, a fixed number of texts, of which a keyed hash and the length are kept.
 
+use crate::pg::spin::prefetch;
 use foldhash::quality::RandomState;
 use std::hash::BuildHasher;
 
@@ -18,7 +21,9 @@ const PLACES: usize = 4096;
 const PATIENCE: u32 = 64;
 const PAUSE: u32 = 1024;
 
+/// Aligned so that it is never on two cache lines.
 #[derive(Clone, Copy, Default)]
+#[repr(align(32))]
 struct Entry {
     hash: u64,
     queryid: u64,
@@ -36,6 +41,8 @@ pub struct Circumstances<'a> {
     pub search_path: &'a [u8],
     /// Settings that the parser looks at, in bits.
     pub settings: u32,
+    /// Changes whenever entries are removed on request.
+    pub resets: u32,
 }
 
 #[derive(Default)]
@@ -47,15 +54,22 @@ pub struct Memo {
     userid: u32,
     search_path: Vec<u8>,
     settings: u32,
+    resets: u32,
     in_vain: u32,
     pause: u32,
 }
 
-/// A text that was looked for.
+/// A text that is looked for.
 #[derive(Clone, Copy)]
-pub struct Sought {
+pub struct Text {
     hash: u64,
     len: u32,
+}
+
+/// One that was not found.
+#[derive(Clone, Copy)]
+pub struct Sought {
+    text: Text,
     /// Whether the circumstances were the same throughout its analysis, as far as is known.
     steady: bool,
 }
@@ -71,21 +85,29 @@ impl Memo {
         !paused
     }
 
+    /// What to [`Self::find`] the text by. Its place in memory, which is seldom at hand, is on its way then.
+    #[inline]
+    pub fn text(&self, text: &[u8]) -> Text {
+        let hash = self.hasher.hash_one(text);
+        if let Some(entry) = self.entries.get(hash as usize % PLACES) {
+            prefetch(entry, size_of::<Entry>());
+        }
+        Text { hash, len: text.len() as u32 }
+    }
+
     /// The identifier that the text had under these circumstances; else what to [`Self::put`] it under.
     ///
     /// The text was just analysed, all since the call before this one. If the circumstances have changed since that, they
     /// may have while it was: part of it may be from before (a function's name is looked up, then a table's lock is waited
     /// for), so what it turned out to be is not what it is now.
     #[inline]
-    pub fn find(&mut self, text: &[u8], now: Circumstances) -> Result<u64, Sought> {
+    pub fn find(&mut self, text: Text, now: Circumstances) -> Result<u64, Sought> {
         let steady = self.circumstances() == now && self.epoch != 0;
         if !steady {
             self.forget(now);
         }
-        let hash = self.hasher.hash_one(text);
-        let len = text.len() as u32;
-        match self.entries.get(hash as usize % PLACES) {
-            Some(e) if e.hash == hash && e.len == len && e.epoch == self.epoch => {
+        match self.entries.get(text.hash as usize % PLACES) {
+            Some(e) if e.hash == text.hash && e.len == text.len && e.epoch == self.epoch => {
                 self.in_vain = self.in_vain.saturating_sub(4);
                 Ok(e.queryid)
             }
@@ -94,7 +116,7 @@ impl Memo {
                 if self.in_vain >= PATIENCE {
                     (self.in_vain, self.pause) = (0, PAUSE);
                 }
-                Err(Sought { hash, len, steady })
+                Err(Sought { text, steady })
             }
         }
     }
@@ -110,7 +132,7 @@ impl Memo {
             }
             self.entries.resize(PLACES, Entry::default());
         }
-        let Sought { hash, len, .. } = sought;
+        let Text { hash, len } = sought.text;
         self.entries[hash as usize % PLACES] = Entry { hash, queryid, len, epoch: self.epoch };
     }
 
@@ -120,6 +142,7 @@ impl Memo {
             userid: self.userid,
             search_path: &self.search_path,
             settings: self.settings,
+            resets: self.resets,
         }
     }
 
@@ -130,6 +153,7 @@ impl Memo {
             1
         });
         (self.catalogs, self.userid, self.settings) = (now.catalogs, now.userid, now.settings);
+        self.resets = now.resets;
         self.search_path.clear();
         if self.search_path.try_reserve(now.search_path.len()).is_ok() {
             self.search_path.extend_from_slice(now.search_path);
@@ -142,11 +166,17 @@ mod tests {
     use super::*;
 
     const NOW: Circumstances =
-        Circumstances { catalogs: 7, userid: 10, search_path: b"\"$user\", public", settings: 1 };
+        Circumstances { catalogs: 7, userid: 10, search_path: b"\"$user\", public", settings: 1, resets: 0 };
+
+    impl Memo {
+        fn find_text(&mut self, text: &[u8], now: Circumstances) -> Result<u64, Sought> {
+            self.find(self.text(text), now)
+        }
+    }
 
     fn put(memo: &mut Memo, text: &[u8], now: Circumstances, queryid: u64) {
-        let _ = memo.find(b"before", now);
-        let sought = memo.find(text, now).err().unwrap();
+        let _ = memo.find_text(b"before", now);
+        let sought = memo.find_text(text, now).err().unwrap();
         memo.put(sought, queryid);
     }
 
@@ -155,10 +185,10 @@ mod tests {
         let mut memo = Memo::default();
         put(&mut memo, b"SELECT 1", NOW, 5);
         put(&mut memo, b"SELECT 2", NOW, 6);
-        assert_eq!(memo.find(b"SELECT 1", NOW).ok(), Some(5));
-        assert_eq!(memo.find(b"SELECT 2", NOW).ok(), Some(6));
-        assert!(memo.find(b"SELECT 3", NOW).is_err());
-        assert!(memo.find(b"SELECT 1 ", NOW).is_err());
+        assert_eq!(memo.find_text(b"SELECT 1", NOW).ok(), Some(5));
+        assert_eq!(memo.find_text(b"SELECT 2", NOW).ok(), Some(6));
+        assert!(memo.find_text(b"SELECT 3", NOW).is_err());
+        assert!(memo.find_text(b"SELECT 1 ", NOW).is_err());
     }
 
     #[test]
@@ -168,13 +198,14 @@ mod tests {
             Circumstances { userid: 11, ..NOW },
             Circumstances { search_path: b"public", ..NOW },
             Circumstances { settings: 0, ..NOW },
+            Circumstances { resets: 1, ..NOW },
         ];
         for other in others {
             let mut memo = Memo::default();
             put(&mut memo, b"SELECT 1", NOW, 5);
-            assert!(memo.find(b"SELECT 1", other).is_err(), "{other:?}");
+            assert!(memo.find_text(b"SELECT 1", other).is_err(), "{other:?}");
             // nor does it come back with them
-            assert!(memo.find(b"SELECT 1", NOW).is_err());
+            assert!(memo.find_text(b"SELECT 1", NOW).is_err());
         }
     }
 
@@ -182,9 +213,9 @@ mod tests {
     fn what_was_analysed_while_something_changed_is_not_remembered() {
         let mut memo = Memo::default();
         let mut twice = |now| {
-            let sought = memo.find(b"SELECT 1", now).err().unwrap();
+            let sought = memo.find_text(b"SELECT 1", now).err().unwrap();
             memo.put(sought, 5);
-            memo.find(b"SELECT 1", now).ok()
+            memo.find_text(b"SELECT 1", now).ok()
         };
         let other = Circumstances { catalogs: 8, ..NOW };
         assert_eq!([NOW, other].map(&mut twice), [None; 2]);
@@ -198,7 +229,7 @@ mod tests {
             (0..10_000u64)
                 .filter(|n| {
                     let worth = memo.is_worth_while();
-                    if worth && let Err(sought) = memo.find(&(n % texts).to_ne_bytes(), NOW) {
+                    if worth && let Err(sought) = memo.find_text(&(n % texts).to_ne_bytes(), NOW) {
                         memo.put(sought, 1);
                     }
                     worth
@@ -214,9 +245,9 @@ mod tests {
         let mut memo = Memo::default();
         put(&mut memo, b"SELECT 1", NOW, 5);
         memo.epoch = u32::MAX;
-        assert!(memo.find(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
+        assert!(memo.find_text(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
         assert_eq!(memo.epoch, 1);
-        assert!(memo.find(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
+        assert!(memo.find_text(b"SELECT 1", Circumstances { catalogs: 8, ..NOW }).is_err());
     }
 
     #[test]
@@ -225,7 +256,7 @@ mod tests {
         let text = |n: u64| format!("WITH c{n} AS (SELECT 1) SELECT 2").into_bytes();
         let mut kept = 0;
         for n in 0..100_000u64 {
-            match memo.find(&text(n % 5000), NOW) {
+            match memo.find_text(&text(n % 5000), NOW) {
                 Ok(queryid) => {
                     assert_eq!(queryid, n % 5000);
                     kept += 1;

@@ -12,6 +12,7 @@ use crate::normalize::{self, Place};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
+use crate::pg::spin::prefetch;
 use crate::pg::statement::Statement;
 use crate::pg::{server, shmem};
 use crate::stripes::{self, SETS, Stripe, Stripes, StripesState};
@@ -78,6 +79,13 @@ impl Remembered {
         (tag == (hash >> 32) as u32 && slot != Self::UNKNOWN).then_some(slot)
     }
 
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        if let Some(place) = self.places.get(hash as usize & self.places.len().wrapping_sub(1)) {
+            prefetch(place, size_of_val(place));
+        }
+    }
+
     fn put(&mut self, hash: u64, slot: u32, era: u32) {
         if era != self.era {
             self.places.fill((0, Self::UNKNOWN));
@@ -107,12 +115,25 @@ pub enum TextOf {
     Written,
 }
 
-/// Adds an event to `key`'s entry if that is where the backend remembers it and no one is there; then its place.
+/// `key`'s entry will soon be asked for: see [`expect`].
 #[inline(always)]
-pub fn record_at_once(key: &Key, event: &Event) -> Option<u32> {
-    let table = table()?;
+pub fn seek(key: &Key) {
+    REMEMBERED.with(|r| r.prefetch(key.hash()));
+}
+
+/// Where the backend remembers `key`'s entry. An event will soon be added to it: by then its memory, which is seldom at
+/// hand, will be.
+#[inline(always)]
+pub fn expect(key: &Key) -> Option<u32> {
     let place = REMEMBERED.with(|r| r.get(key.hash())).flatten()?;
-    table.update_at_once(place, key, |c| c.add(event)).then_some(place)
+    table()?.prefetch(place);
+    Some(place)
+}
+
+/// Adds an event to `key`'s entry if it is at that place and no one else is.
+#[inline(always)]
+pub fn record_at_once(place: u32, key: &Key, event: &Event) -> bool {
+    table().is_some_and(|table| table.update_at_once(place, key, |c| c.add(event)))
 }
 
 /// Adds an event to `key`'s entry. Its place, when there is one.
@@ -262,14 +283,10 @@ pub fn carries(queryid: u64, userid: u32, toplevel: bool) -> bool {
     CARRIED.with(|c| c.touch(carried::name(queryid, userid, toplevel), table.resets())).unwrap_or(true)
 }
 
-/// Whether the backend carries the statement's text, or found its entry since the last reset. It may have been evicted since:
-/// then it will have the text that its tokens tell.
+/// A number that changes whenever entries are removed on request.
 #[inline(always)]
-pub fn knows(key: &Key) -> bool {
-    let Some(table) = table() else { return true };
-    let era = table.resets();
-    let remembered = REMEMBERED.with(|r| r.era == era && r.get(key.hash()).is_some());
-    remembered.unwrap_or(false) || carries(key.queryid, key.userid, key.toplevel)
+pub fn era() -> u32 {
+    table().map_or(0, SharedTable::resets)
 }
 
 /// Whether the backend remembers a slot for the key and it still is its.

@@ -266,6 +266,22 @@ impl<L: Locks> Table<'_, L> {
         *self.state.evicted.lock()
     }
 
+    /// Has the processor fetch what an update at `place` will change.
+    #[inline(always)]
+    pub fn prefetch(&self, place: u32) {
+        match self.slots.get(place as usize) {
+            Some(slot) => prefetch(slot, SCORED),
+            None => self.prefetch_stripe(place),
+        }
+    }
+
+    #[inline(never)]
+    fn prefetch_stripe(&self, place: u32) {
+        if let Some(stripe) = self.stripes.all.get(place as usize - self.slots.len()) {
+            prefetch(stripe, SCORED);
+        }
+    }
+
     /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
     /// arithmetic.
     pub fn update(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
@@ -493,6 +509,8 @@ impl<L: Locks> Table<'_, L> {
     fn evict(&self, now: i64) -> Option<u32> {
         for _ in 0..ROUNDS {
             let Some((n, key)) = self.victim(now) else { continue };
+            // all of it will be written
+            prefetch(&self.slots[n as usize], size_of::<Slot>());
             if let Some(gone) = self.remove(n, &key) {
                 self.state.evicted.lock().merge(&gone);
                 self.state.dealloc.fetch_add(1, Relaxed);

@@ -13,6 +13,8 @@ use crate::{nesting, variance};
 #[derive(Default)]
 pub struct Record {
     key: Key,
+    /// Where its entry was when it started.
+    place: Option<u32>,
     weight: f64,
     /// When the client's message came that started it.
     at: i64,
@@ -93,6 +95,7 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn opened(execution: Execution, level: i32, record: &mut Record) {
         record.key = key(execution.queryid(), level);
+        record.place = store::expect(&record.key);
         record.weight = nesting::weight();
         record.at = server::statement_start();
         record.nanoseconds = 0;
@@ -168,7 +171,8 @@ impl Record {
     #[inline(never)]
     fn store(&self, execution: Execution) {
         let jit = execution.jit();
-        let place = store::record_at_once(&self.key, &self.event(execution, jit.as_ref()));
+        let event = self.event(execution, jit.as_ref());
+        let place = self.place.filter(|place| store::record_at_once(*place, &self.key, &event));
         let place = place.or_else(|| self.store_slowly(execution));
         if self.weight > 1.0
             && !self.key.toplevel

@@ -35,8 +35,13 @@ impl ParseHooks for Parse {
     }
 
     #[inline(always)]
-    fn knows_enough(queryid: u64) -> bool {
-        store::knows(&key(queryid, 0))
+    fn era() -> u32 {
+        store::era()
+    }
+
+    #[inline(always)]
+    fn found(queryid: u64) {
+        store::seek(&key(queryid, 0));
     }
 
     fn analysed(mut analysed: Analysed) {

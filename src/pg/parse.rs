@@ -65,8 +65,10 @@ pub trait ParseHooks {
     fn identifies(once: impl FnOnce() -> bool) -> Identify;
     /// Whether nothing is to be done for a statement with this identifier.
     fn knows(queryid: u64) -> bool;
-    /// Likewise where that saves more than a text a little less like the server's would cost.
-    fn knows_enough(queryid: u64) -> bool;
+    /// A number that changes when what was known no longer is.
+    fn era() -> u32;
+    /// The statement has the identifier that its text had before.
+    fn found(queryid: u64);
     /// Not called for statements without an identifier, nor for utility statements on 15.
     fn analysed(analysed: Analysed);
 }
@@ -115,7 +117,7 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
 static MEMO: LocalRef<Option<Memo>> = LocalRef::new(None);
 
 /// A statement of the simple protocol: its identifier is the one that its text had before, if it had one and nothing has
-/// changed since, and if all that is to be known of it is known; else it is computed.
+/// changed since; else it is computed.
 ///
 /// That is left alone in a transaction that writes, since it may have changed catalogues without having told others yet.
 #[inline(never)]
@@ -124,21 +126,25 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
     let statement = unsafe { Statement::new(0, pstate.p_sourcetext, query.stmt_location, query.stmt_len) };
     let sought = MEMO.with(|memo| {
         let memo = memo.get_or_insert_with(Memo::default);
-        let now = if memo.is_worth_while() { server::circumstances() } else { None };
+        if !memo.is_worth_while() {
+            return None;
+        }
         // SAFETY: the source is the message's (`is_once`), out of which the parser took the statement.
-        now.map(|now| memo.find(unsafe { statement.text_in_place() }, now))
+        let text = memo.text(unsafe { statement.text_in_place() });
+        server::circumstances(H::era()).map(|now| memo.find(text, now))
     });
-    let sought = sought.flatten();
-    if let Some(Ok(known)) = sought
-        && H::knows_enough(known)
-    {
-        query.queryId = known as RawQueryId;
-        return;
-    }
+    let sought = match sought.flatten() {
+        Some(Ok(known)) => {
+            query.queryId = known as RawQueryId;
+            return H::found(known);
+        }
+        Some(Err(sought)) => Some(sought),
+        None => None,
+    };
     // SAFETY: a live query and its source; the jumble state lives as long as they do.
     let jstate = unsafe { jumble(query, pstate.p_sourcetext).as_ref() };
     if let Some(jstate) = jstate {
-        if let Some(Err(sought)) = sought {
+        if let Some(sought) = sought {
             MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
         }
         analysed::<H>(pstate, query, jstate);

@@ -91,7 +91,7 @@ pub fn process_number() -> usize {
 
 /// What the analysis of a statement depends on beside its text; `None` in a transaction that writes.
 #[inline]
-pub fn circumstances<'a>() -> Option<Circumstances<'a>> {
+pub fn circumstances<'a>(resets: u32) -> Option<Circumstances<'a>> {
     // SAFETY: plain reads of the backend's own variables. The setting's string is replaced only between statements, and
     // the result is used within one.
     unsafe {
@@ -111,6 +111,7 @@ pub fn circumstances<'a>() -> Option<Circumstances<'a>> {
             userid: user(),
             search_path,
             settings: settings.iter().fold(0, |bits, on| bits << 1 | u32::from(*on)),
+            resets,
         })
     }
 }
