@@ -66,6 +66,9 @@ CREATE FUNCTION pgss_rs_stats(
     OUT p90_exec_time double precision,
     OUT p95_exec_time double precision,
     OUT p99_exec_time double precision,
+    OUT errors bigint,
+    OUT cancels bigint,
+    OUT total_error_time double precision,
     OUT first_exec timestamp with time zone,
     OUT last_exec timestamp with time zone,
     OUT query_truncated boolean
@@ -108,6 +111,21 @@ LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION pgss_rs_percentile(bigint, double precision, oid, oid) IS
     'execution time in ms that a fraction of the calls of a statement, user and database (0: of all) did not exceed';
 
+CREATE FUNCTION pgss_rs_errors(
+    OUT userid oid,
+    OUT dbid oid,
+    OUT toplevel boolean,
+    OUT queryid bigint,
+    OUT sqlstate_class text,
+    OUT errors bigint
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgss_rs_errors_wrapper'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION pgss_rs_errors() IS
+    'failed executions of each statement by the class of their SQLSTATE, its first two characters (null: other classes)';
+
 CREATE FUNCTION pgss_rs_info(
     OUT dealloc bigint,
     OUT stats_reset timestamp with time zone,
@@ -122,6 +140,7 @@ CREATE FUNCTION pgss_rs_info(
     OUT skipped bigint,
     OUT evicted_calls bigint,
     OUT evicted_total_exec_time double precision,
+    OUT evicted_errors bigint,
     OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,

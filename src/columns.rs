@@ -31,7 +31,7 @@ const TIME: &str = "timestamp with time zone";
 const ALWAYS: u16 = 15;
 
 /// In order: contrib 1.13's, then ours.
-pub const COLUMNS: [Column; 64] = [
+pub const COLUMNS: [Column; 67] = [
     column("userid", "oid", ALWAYS),
     column("dbid", "oid", ALWAYS),
     column("toplevel", "boolean", ALWAYS),
@@ -93,6 +93,9 @@ pub const COLUMNS: [Column; 64] = [
     column("p90_exec_time", REAL, OURS),
     column("p95_exec_time", REAL, OURS),
     column("p99_exec_time", REAL, OURS),
+    column("errors", INT, OURS),
+    column("cancels", INT, OURS),
+    column("total_error_time", REAL, OURS),
     column("first_exec", TIME, OURS),
     column("last_exec", TIME, OURS),
     column("query_truncated", "boolean", OURS),

@@ -68,6 +68,116 @@ pub struct Event<'a> {
     pub own_draw: bool,
 }
 
+/// An execution that was ended by an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    /// How many such this one stands for: 1 if it would have been noticed without being drawn.
+    pub weight: f64,
+    /// How many statements the time stands for: 0 if it was not taken.
+    pub time_weight: f64,
+    pub nanoseconds: u64,
+    /// As the server packs it: six bits a character, the first lowest.
+    pub sqlstate: i32,
+    /// As in [`Event`].
+    pub at: i64,
+}
+
+/// A SQLSTATE's class, its first two characters, packed likewise.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Class(u16);
+
+impl Class {
+    const fn of(sqlstate: i32) -> Self {
+        Class((sqlstate & 0xFFF) as u16)
+    }
+
+    const fn named(name: [u8; 2]) -> Self {
+        Class((name[0] - b'0') as u16 | ((name[1] - b'0') as u16) << 6)
+    }
+
+    pub fn name(self) -> [u8; 2] {
+        [self.0 & 0x3F, self.0 >> 6].map(|c| c as u8 + b'0')
+    }
+}
+
+impl Failure {
+    /// query_canceled
+    const CANCELED: i32 = Self::packed(*b"57014");
+
+    const fn packed(sqlstate: [u8; 5]) -> i32 {
+        let (mut code, mut n) = (0, 0);
+        while n < 5 {
+            code |= ((sqlstate[n] - b'0') as i32) << (6 * n);
+            n += 1;
+        }
+        code
+    }
+
+    /// Whether errors have such codes; successes, warnings and "no data" have others.
+    pub fn is_error(&self) -> bool {
+        const NONE: [Class; 3] = [Class::named(*b"00"), Class::named(*b"01"), Class::named(*b"02")];
+        !NONE.contains(&Class::of(self.sqlstate))
+    }
+}
+
+/// Classes of errors that are counted apart, of one entry: the first that come.
+pub const CLASSES: usize = 4;
+
+/// Executions that were ended by errors. They are in none of the other counters, as with pg_stat_statements.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+#[repr(C)]
+pub struct Failures {
+    pub errors: f64,
+    /// Those among them that were canceled, by request or by a timeout.
+    pub cancels: f64,
+    /// Time until they failed, ms.
+    pub time: f64,
+    classes: [Class; CLASSES],
+    errors_of: [f64; CLASSES],
+}
+
+impl Failures {
+    fn add(&mut self, f: &Failure) {
+        self.errors += f.weight;
+        if f.sqlstate == Failure::CANCELED {
+            self.cancels += f.weight;
+        }
+        self.time += f.time_weight * (f.nanoseconds as f64 / NS_PER_MS);
+        self.count(Class::of(f.sqlstate), f.weight);
+    }
+
+    fn count(&mut self, class: Class, errors: f64) {
+        let place = (0..CLASSES).find(|n| self.errors_of[*n] == 0.0 || self.classes[*n] == class);
+        if let Some(n) = place {
+            self.classes[n] = class;
+            self.errors_of[n] += errors;
+        }
+    }
+
+    fn merge(&mut self, other: &Failures) {
+        self.errors += other.errors;
+        self.cancels += other.cancels;
+        self.time += other.time;
+        other.by_class().for_each(|(class, errors)| {
+            if let Some(class) = class {
+                self.count(class, errors);
+            }
+        });
+    }
+
+    /// Errors by class; without a class those for which there was no place.
+    pub fn by_class(&self) -> impl Iterator<Item = (Option<Class>, f64)> {
+        let told = self.errors_of.iter().sum::<f64>();
+        // rounding is no error
+        let others = if self.errors - told > 0.5 { self.errors - told } else { 0.0 };
+        let classes = self.classes.map(Some).into_iter().chain([None]);
+        classes.zip(self.errors_of.into_iter().chain([others])).filter(|(_, errors)| *errors > 0.0)
+    }
+}
+
 /// Calls and times (ms) of one kind, with Welford's running mean and sum of squared deviations (West 1979 for the
 /// weighted form).
 #[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
@@ -147,7 +257,8 @@ pub struct Counters {
     pub rows: f64,
     /// Executions really looked at.
     pub sampled_calls: u64,
-    /// Begin of the first and of the last execution seen, microseconds of the server's epoch; 0 before the first.
+    /// Begin of the first and of the last execution seen, whether it failed or not; microseconds of the server's epoch, 0
+    /// before the first.
     pub first_exec: i64,
     pub last_exec: i64,
     /// Sum of w(w-1) over draws: the estimated variance of `exec.calls`.
@@ -161,6 +272,7 @@ pub struct Counters {
     pub jit: Jit,
     /// Parallel workers planned for and launched.
     pub workers: [f64; 2],
+    pub failures: Failures,
     /// Of execution times.
     pub histogram: Histogram,
 }
@@ -180,10 +292,7 @@ impl Counters {
             Kind::Exec => {
                 self.exec.add(w, ms);
                 self.sampled_calls += 1;
-                if self.first_exec == 0 {
-                    self.first_exec = e.at;
-                }
-                self.last_exec = e.at;
+                self.executed(e.at);
                 self.rows += w * e.rows as i64 as f64;
                 self.histogram.add(w, ns);
                 if w > 1.0 && e.own_draw {
@@ -202,6 +311,20 @@ impl Counters {
         if let Some(j) = e.jit {
             self.add_jit(w, j);
         }
+    }
+
+    /// Adds an execution that failed.
+    pub fn add_failure(&mut self, failure: &Failure) {
+        self.executed(failure.at);
+        self.failures.add(failure);
+    }
+
+    #[inline(always)]
+    fn executed(&mut self, at: i64) {
+        if self.first_exec == 0 {
+            self.first_exec = at;
+        }
+        self.last_exec = at;
     }
 
     #[inline(never)]
@@ -241,6 +364,7 @@ impl Counters {
         add(&mut self.wal, &other.wal);
         add(&mut self.workers, &other.workers);
         self.add_jit(1.0, &other.jit);
+        self.failures.merge(&other.failures);
         self.histogram.merge(&other.histogram);
     }
 
@@ -283,7 +407,8 @@ impl Counters {
     pub fn score(&self, now: i64) -> f64 {
         const HALF_LIFE: f64 = 3600e6;
         const CALL_MS: f64 = 0.01;
-        let spent = self.exec.total + self.plan.total + CALL_MS * (self.exec.calls + self.plan.calls);
+        let spent = self.exec.total + self.plan.total + self.failures.time;
+        let spent = spent + CALL_MS * (self.exec.calls + self.plan.calls + self.failures.errors);
         let halvings = now.saturating_sub(self.last_exec).max(0) as f64 / HALF_LIFE;
         spent * halved(halvings)
     }
@@ -302,16 +427,18 @@ fn halved(n: f64) -> f64 {
 pub struct Evicted {
     pub exec: Timing,
     pub rows: f64,
+    pub errors: f64,
 }
 
 impl Evicted {
     pub fn of(counters: &Counters) -> Self {
-        Evicted { exec: counters.exec, rows: counters.rows }
+        Evicted { exec: counters.exec, rows: counters.rows, errors: counters.failures.errors }
     }
 
     pub fn merge(&mut self, other: &Evicted) {
         self.exec.merge(&other.exec);
         self.rows += other.rows;
+        self.errors += other.errors;
     }
 }
 
@@ -419,6 +546,56 @@ mod tests {
         c.add(&Event { kind: Kind::Plan, usage: Some(&usage), ..exec(2.0, 1.0, 7) });
         assert_eq!((c.plan.calls, c.exec.calls, c.rows, c.sampled_calls), (2.0, 0.0, 0.0, 0));
         assert_eq!((c.blocks[0], c.blocks[9], c.timers[5], c.wal[2]), (2.0, 20.0, 2.0, 160.0));
+    }
+
+    fn failure(sqlstate: [u8; 5], weight: f64) -> Failure {
+        let sqlstate = Failure::packed(sqlstate);
+        Failure { weight, time_weight: 2.0, nanoseconds: 3_000_000, sqlstate, at: 9 }
+    }
+
+    fn by_class(c: &Counters) -> Vec<(Option<String>, f64)> {
+        let name = |class: Class| String::from_utf8_lossy(&class.name()).into_owned();
+        c.failures.by_class().map(|(class, errors)| (class.map(name), errors)).collect()
+    }
+
+    #[test]
+    fn failures_count_apart_and_by_class() {
+        let mut c = Counters::default();
+        for (sqlstate, weight) in [(*b"57014", 1.0), (*b"22012", 10.0), (*b"22003", 1.0)] {
+            c.add_failure(&failure(sqlstate, weight));
+        }
+        assert_eq!((c.failures.errors, c.failures.cancels, c.failures.time), (12.0, 1.0, 18.0));
+        assert_eq!(by_class(&c), [(Some("57".into()), 1.0), (Some("22".into()), 11.0)]);
+        assert_eq!((c.exec, c.rows, c.sampled_calls), (Timing::default(), 0.0, 0));
+        assert_eq!((c.first_exec, c.last_exec), (9, 9));
+        assert!(c.score(9) > 18.0);
+        assert_eq!(Evicted::of(&c).errors, 12.0);
+    }
+
+    #[test]
+    fn classes_without_a_place_are_told_together_after_merging_too() {
+        let classes = [*b"08006", *b"22012", *b"23505", *b"40001", *b"XX000", *b"P0001"];
+        let mut all = Counters::default();
+        for sqlstate in classes {
+            let mut one = Counters::default();
+            one.add_failure(&failure(sqlstate, 1.0));
+            all.merge(&one);
+        }
+        let told = ["08", "22", "23", "40"].map(|class| (Some(class.to_owned()), 1.0));
+        assert_eq!(by_class(&all), [&told[..], &[(None, 2.0)]].concat());
+        let mut twice = all;
+        twice.merge(&all);
+        assert_eq!(
+            by_class(&twice),
+            by_class(&all).into_iter().map(|(c, n)| (c, 2.0 * n)).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn successes_and_warnings_are_no_errors() {
+        let is_error = |sqlstate| failure(sqlstate, 1.0).is_error();
+        assert!(![*b"00000", *b"01000", *b"02000"].into_iter().any(is_error));
+        assert!([*b"22012", *b"XX000", *b"P0001", *b"0A000"].into_iter().all(is_error));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::pg::clock::{self, Source};
 use crate::pg::gucs;
 use crate::pg::local::Local;
-use crate::sampling;
+use crate::{nesting, sampling};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -94,13 +94,15 @@ pub fn drawing() -> Drawing {
 }
 
 fn set_drawing(track: i32, rate: f64) {
-    DRAWING.set(if track == Track::None as i32 || rate <= 0.0 {
+    let drawing = if track == Track::None as i32 || rate <= 0.0 {
         Drawing::Nothing
     } else if rate >= 1.0 {
         Drawing::All
     } else {
         Drawing::Some
-    });
+    };
+    DRAWING.set(drawing);
+    nesting::set_watching(drawing != Drawing::Nothing);
 }
 
 struct RateAssigned;

@@ -4,7 +4,7 @@
 //! `docs/architecture.md` the carrier-on's. Three layers, each using only those below it:
 //!
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
-//!   entry, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
+//!   entry, [`failures`] tells what failed, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
@@ -44,6 +44,8 @@ pub mod pg;
 
 #[cfg(feature = "server")]
 mod compat;
+#[cfg(feature = "server")]
+mod failures;
 #[cfg(feature = "server")]
 mod guc;
 #[cfg(feature = "server")]

@@ -24,12 +24,17 @@ use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::xact::{self, TransactionHooks};
-use crate::variance;
+use crate::{failures, variance};
 
 static LEVEL: Local<i32> = Local::new(0);
 /// Whether the level is 1 for the deferred triggers of a commit.
 static COMMITTING: Local<bool> = Local::new(false);
-static SUSPECT: Local<bool> = Local::new(false);
+/// In one byte, as one look at it tells most statements all they need: [`SUSPECT`] and [`WATCHING`].
+static STATE: Local<u8> = Local::new(0);
+/// The level may be left over from what failed.
+const SUSPECT: u8 = 1;
+/// Failures are counted.
+const WATCHING: u8 = 2;
 /// The message in which the level became suspect.
 static ABORTED_IN: Local<i64> = Local::new(0);
 static WEIGHT: Local<f64> = Local::new(0.0);
@@ -56,7 +61,7 @@ struct Subtransaction {
 #[inline(always)]
 pub fn level() -> i32 {
     let level = LEVEL.get();
-    if level != 0 && SUSPECT.get() { checked(level) } else { level }
+    if level != 0 && !is_certain() { checked(level) } else { level }
 }
 
 /// The level of a statement that starts now: as [`level`], but never that of the client's statements in a trigger. The
@@ -86,7 +91,24 @@ fn nest_in_commit(weight: f64) -> i32 {
 /// Whether the level needs no check.
 #[inline(always)]
 pub fn is_certain() -> bool {
-    !SUSPECT.get()
+    STATE.get() & SUSPECT == 0
+}
+
+/// Whether the level needs no check and no failure is counted, or only those of statements with an identifier.
+#[inline(always)]
+pub fn is_at_ease(identified: impl FnOnce() -> bool) -> bool {
+    let state = STATE.get();
+    state == 0 || state == WATCHING && !identified()
+}
+
+/// Whether failures are counted from now on.
+pub fn set_watching(on: bool) {
+    STATE.set(STATE.get() & SUSPECT | if on { WATCHING } else { 0 });
+}
+
+#[inline(always)]
+fn set_certain() {
+    STATE.set(STATE.get() & WATCHING);
 }
 
 /// Whether the level is 0, where it [`is_certain`].
@@ -101,7 +123,7 @@ fn checked(level: i32) -> i32 {
     if ABORTED_IN.get() == server::statement_start() {
         return level;
     }
-    SUSPECT.set(false);
+    set_certain();
     LEVEL.set(0);
     0
 }
@@ -110,9 +132,17 @@ fn checked(level: i32) -> i32 {
 #[inline(always)]
 pub fn enter(level: i32) {
     if level == 0 {
-        SUSPECT.set(false);
+        set_certain();
     }
     LEVEL.set(level + 1);
+}
+
+/// [`level`] and [`enter`] in one, where the level [`is_certain`].
+#[inline(always)]
+pub fn enter_next() -> i32 {
+    let level = LEVEL.get();
+    LEVEL.set(level + 1);
+    level
 }
 
 /// Back at `level`, as it was before [`enter`].
@@ -177,6 +207,12 @@ fn triggers_have_run() {
     }
 }
 
+fn settle_failures() {
+    if failures::are_noted() {
+        failures::settle(None);
+    }
+}
+
 struct Hooks;
 
 impl TransactionHooks for Hooks {
@@ -191,8 +227,9 @@ impl TransactionHooks for Hooks {
     #[inline(never)]
     fn aborted() {
         Self::committing();
+        settle_failures();
         if LEVEL.get() != 0 {
-            SUSPECT.set(true);
+            STATE.set(STATE.get() | SUSPECT);
             ABORTED_IN.set(server::statement_start());
         }
     }
@@ -211,6 +248,7 @@ impl TransactionHooks for Hooks {
     }
 
     fn subtransaction_aborted(id: u32) {
+        settle_failures();
         let begun = forget(id);
         set_executing(begun.as_ref().and_then(|s| s.executing));
         if let Some(begun) = begun {

@@ -1,6 +1,6 @@
 //! The SQL functions: what was counted, the state of the table, and resetting both.
 
-use crate::counters::{Counters, Timing};
+use crate::counters::{Class, Counters, Timing};
 use crate::histogram::{self, Histogram};
 use crate::key::Key;
 use crate::persist;
@@ -34,13 +34,13 @@ pub fn loaded() -> &'static SharedTable {
 
 #[pg_extern(sql = false)]
 fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
-    add_rows(showtext, &mut rows);
+    add_rows(showtext, |_| true, &mut rows);
 }
 
-/// Adds one row for each entry, in the columns that the function was declared with, found by name: so the library
+/// Adds one row for each entry that `shows` picks, in the columns that the function was declared with, found by name: so the library
 /// serves every version of the SQL. Others' texts and identifiers are shown to roles with the privileges of
 /// `pg_read_all_stats`. Entries are copied one by one, each as a consistent whole, without stopping anyone.
-pub fn add_rows(showtext: bool, rows: &mut Rows) {
+pub fn add_rows(showtext: bool, shows: impl Fn(&Body) -> bool, rows: &mut Rows) {
     let table = loaded();
     let sees_all = privs::reads_all_stats();
     let user = server::user();
@@ -50,6 +50,9 @@ pub fn add_rows(showtext: bool, rows: &mut Rows) {
     let mut text = Vec::new();
     let mut add = |slot: u32, body: &Body| {
         check_for_interrupts!();
+        if !shows(body) {
+            return;
+        }
         let visible = sees_all || body.key.userid == user;
         if showtext && visible {
             text.clear();
@@ -97,13 +100,14 @@ fn stats_row<'a>(
     row.add(c.workers.map(int));
     row.add([Value::Null; 2]); // plan kinds: from 19 on
     row.add([Value::Timestamptz(body.stats_since), Value::Timestamptz(body.minmax_stats_since)]);
-    let executed = |at: i64| if c.sampled_calls > 0 { Value::Timestamptz(at) } else { Value::Null };
+    let executed = |at: i64| if at != 0 { Value::Timestamptz(at) } else { Value::Null };
     row.add([
         Value::Int8(c.sampled_calls as i64),
         Value::Float8(c.calls_variance.sqrt()),
         Value::Float8(c.time_variance.sqrt()),
     ]);
     row.add(if tells_percentiles { percentiles(body) } else { [Value::Null; 4] });
+    row.add([int(c.failures.errors), int(c.failures.cancels), Value::Float8(c.failures.time)]);
     row.add([executed(c.first_exec), executed(c.last_exec), Value::Bool(body.text.truncated)]);
     row.values
 }
@@ -197,6 +201,27 @@ fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg
     histogram_of(queryid, userid, dbid).percentile(fraction)
 }
 
+/// Failed executions by the class of their SQLSTATE.
+#[pg_extern(sql = false)]
+fn pgss_rs_errors(mut rows: Rows) {
+    let (sees_all, caller) = (privs::reads_all_stats(), server::user());
+    for (_, Body { key, counters, .. }) in loaded().bodies_in_brief() {
+        check_for_interrupts!();
+        let visible = sees_all || key.userid == caller;
+        for (class, errors) in counters.failures.by_class() {
+            let name = class.map(Class::name);
+            rows.push([
+                Value::Oid(key.userid),
+                Value::Oid(key.dbid),
+                Value::Bool(key.toplevel),
+                if visible { Value::Int8(key.queryid as i64) } else { Value::Null },
+                name.as_ref().map_or(Value::Null, |name| Value::Text(name, server::encoding())),
+                int(errors),
+            ]);
+        }
+    }
+}
+
 /// Picks the entries of a user, database and statement, 0 meaning all.
 fn picking(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64) -> impl Fn(&Key) -> bool {
     let (user, database, queryid) = (userid.to_u32(), dbid.to_u32(), queryid as u64);
@@ -229,6 +254,7 @@ fn pgss_rs_info(mut rows: Rows) {
         ("skipped", Value::Int8(state.skipped.load(Relaxed) as i64)),
         ("evicted_calls", int(evicted.exec.calls)),
         ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
+        ("evicted_errors", int(evicted.errors)),
         ("library_version", text(VERSION.as_bytes())),
         ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
         ("clock_source", text(clock::source().as_bytes())),

@@ -5,7 +5,7 @@
 //! counted as skipped.
 
 use crate::carried::{self, Carried};
-use crate::counters::{Counters, Event};
+use crate::counters::{Counters, Event, Failure};
 use crate::guc;
 use crate::key::Key;
 use crate::normalize::{self, Place};
@@ -177,11 +177,7 @@ fn record_slowly(
             let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
             table.insert_or_update(key, new, change)
         };
-        match text {
-            TextOf::Source if statement.is_utility_of_its_own() => insert(statement.text().0),
-            TextOf::Written => insert(statement.text().0),
-            _ => with_carried_text(statement, key, insert),
-        }
+        with_text(text, key, statement, insert)
     }));
     let slot = slot.unwrap_or_else(|_| {
         table.skip();
@@ -189,6 +185,47 @@ fn record_slowly(
     })?;
     REMEMBERED.with(|r| r.put(key.hash(), slot, table.resets()));
     Some(slot)
+}
+
+/// The text of a statement that the backend knows no entry of, for [`record_failure`] when the source has gone.
+#[cold]
+pub fn text_if_new(key: &Key, text: TextOf, statement: &Statement) -> Option<Vec<u8>> {
+    let copied = |text: &[u8]| {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(text.len()).ok()?;
+        copy.extend_from_slice(text);
+        Some(copy)
+    };
+    let made = || if has_entry(key) { None } else { with_text(text, key, statement, copied) };
+    // a bug of ours must not unwind into the server
+    catch_unwind(AssertUnwindSafe(made)).unwrap_or(None)
+}
+
+/// Adds a failure to `key`'s entry. `text` is for a new one.
+#[cold]
+pub fn record_failure(key: &Key, failure: &Failure, text: Option<&[u8]>) {
+    let Some(table) = table() else { return };
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let change = |c: &mut Counters| c.add_failure(failure);
+        match table.lookup(key).map(|slot| table.settle(slot, key, change)) {
+            Some(Ok(_)) => {}
+            Some(Err(Update::Busy)) => table.skip(),
+            _ => {
+                let text = text.unwrap_or_default();
+                let new = NewEntry { text, encoding: server::encoding(), now: server::now() };
+                table.insert_or_update(key, new, change);
+            }
+        }
+    }));
+}
+
+/// Calls `f` with the text for a new entry of the statement's.
+fn with_text<R>(text: TextOf, key: &Key, statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
+    match text {
+        TextOf::Source if statement.is_utility_of_its_own() => f(statement.text().0),
+        TextOf::Written => f(statement.text().0),
+        _ => with_carried_text(statement, key, f),
+    }
 }
 
 /// Memory that is used again for every statement that is normalised.

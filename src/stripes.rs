@@ -30,7 +30,7 @@ pub struct Share {
 #[repr(C, align(128))]
 pub struct Stripe(pub Mutex<Share>);
 
-const _: () = assert!(cfg!(loom) || size_of::<Stripe>() == 1536);
+const _: () = assert!(cfg!(loom) || size_of::<Stripe>() == 1664);
 
 /// Which sets are nobody's.
 #[derive(Default)]

@@ -84,7 +84,7 @@ pub struct Slot {
 }
 
 // what the documentation says an entry takes
-const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1536);
+const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1600);
 
 impl Default for Slot {
     fn default() -> Self {

@@ -22,6 +22,7 @@ mod clock;
 mod concurrency;
 mod errors;
 mod exporter;
+mod failures;
 mod histogram;
 mod identifiers;
 mod level;

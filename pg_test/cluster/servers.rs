@@ -267,10 +267,10 @@ impl<'a> Database<'a> {
         value.parse().unwrap_or_else(|_| panic!("{expression}: not a number but {value}"))
     }
 
-    /// This database's entries in `view`, in order.
+    /// This database's entries in `view` of what was executed to its end, or planned, in order.
     pub fn entries_in(&self, view: &str) -> Vec<Entry> {
         let columns = "query, toplevel, calls, rows";
-        let sql = format!("SELECT {columns} FROM {view} WHERE dbid = {}", self.oid);
+        let sql = format!("SELECT {columns} FROM {view} WHERE dbid = {} AND calls + plans > 0", self.oid);
         let mut entries: Vec<Entry> = self
             .ask(&sql)
             .into_iter()

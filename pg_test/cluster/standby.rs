@@ -72,11 +72,13 @@ fn a_standby_records_what_runs_on_it_and_the_primary_what_runs_there() {
         seen(WRITTEN, 1, 1),
     ];
     assert_eq!(recorded(&primary), on_primary);
-    // a write is refused, counts nothing, and leaves the level right
+    // a write is refused, counts as a failure only, and leaves the level right
     let mut session = connect(&standby, SUPERUSER);
     assert_eq!(sqlstate_of(&mut session, "INSERT INTO t VALUES (5)"), "25006");
     session.batch_execute("SELECT a FROM t WHERE a <= 2").unwrap();
-    assert_eq!(recorded(&standby), [seen(READ, 4, 9)]);
+    assert_eq!(recorded(&standby), [seen("INSERT INTO t VALUES ($1)", 0, 0), seen(READ, 4, 9)]);
+    let errors = "SELECT errors FROM pgss_rs_stats WHERE query LIKE 'INSERT INTO t VALUES%'";
+    assert_eq!(value(&mut observe(&standby), errors), "1");
     let toplevel = format!("SELECT toplevel FROM pgss_rs_stats WHERE query = '{READ}'");
     assert_eq!(value(&mut observe(&standby), &toplevel), "t");
 }

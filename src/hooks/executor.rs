@@ -1,9 +1,13 @@
 //! Plannable statements, from the executor's start to its end.
 
-use super::{Beginning, draw_at, draw_for_commit, key, no_draw_is_kept, not_drawn, run_under};
+use super::{
+    Beginning, draw_at, draw_for_commit, is_watched, key_of, no_draw_is_kept, not_drawn, note, run_under,
+    worked,
+};
 use crate::counters::{Event, Jit, Kind, Usage};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
+use crate::pg::context::{Id, Watched};
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::server;
 use crate::store::{self, TextOf};
@@ -29,10 +33,10 @@ struct Hooks;
 
 impl ExecutorHooks for Hooks {
     type Record = Record;
-    /// The level.
-    type Started = i32;
+    type Started = Started;
     /// The level.
     type Span = i32;
+    type Watch<'a> = Unrecorded<'a>;
 
     #[inline(always)]
     fn start_passes() -> Passes {
@@ -47,26 +51,29 @@ impl ExecutorHooks for Hooks {
                 Drawing::Some => Passes::Perhaps,
             };
         }
-        if nesting::weight() == 0.0 { Passes::Yes } else { Passes::No }
+        match guc::drawing() {
+            _ if nesting::weight() > 0.0 => Passes::No,
+            Drawing::Nothing => Passes::Yes,
+            _ => Passes::Perhaps,
+        }
     }
 
     #[inline(always)]
     fn start_passes_then(execution: Execution) -> bool {
-        no_draw_is_kept() && not_drawn(|| execution.statement())
+        !nesting::is_top() || no_draw_is_kept() && not_drawn(|| execution.statement())
     }
 
     #[inline(always)]
-    fn run_passes() -> bool {
-        nesting::is_certain()
+    fn run_passes(execution: Execution) -> bool {
+        nesting::is_at_ease(|| execution.queryid() != 0)
     }
 
     #[inline(always)]
     fn passing() -> i32 {
-        let level = nesting::level();
+        let level = nesting::enter_next();
         if level == 0 {
             run_under(0.0);
         }
-        nesting::enter(level);
         level
     }
 
@@ -76,25 +83,35 @@ impl ExecutorHooks for Hooks {
     }
 
     #[inline(always)]
-    fn starting(execution: Execution) -> i32 {
+    fn watched(execution: Execution, level: i32) -> Option<Started> {
+        is_watched(execution.queryid(), level).then(|| Started::now(level))
+    }
+
+    #[inline(always)]
+    fn watch(execution: Execution<'_>, started: Started) -> Unrecorded<'_> {
+        Unrecorded { execution, started }
+    }
+
+    #[inline(always)]
+    fn starting(execution: Execution) -> Started {
         let level = nesting::level_of_statement(draw_for_commit);
         draw_at(level, true, || execution.statement());
         nesting::enter(level);
-        level
+        Started::now(level)
     }
 
     #[inline(always)]
-    fn started(execution: Execution, level: i32) -> bool {
-        nesting::leave(level);
+    fn started(execution: Execution, started: Started) -> bool {
+        nesting::leave(started.level);
         // without an identifier it is not counted, but what is nested in its runs still has its weight
         nesting::weight() > 0.0
-            && guc::tracks(level)
-            && (execution.queryid() != 0 || level == 0 && guc::tracks(1))
+            && started.tracked
+            && (execution.queryid() != 0 || started.level == 0 && guc::tracks(1))
     }
 
     #[inline(always)]
-    fn opened(execution: Execution, level: i32, record: &mut Record) {
-        record.key = key(execution.queryid(), level);
+    fn opened(execution: Execution, started: Started, record: &mut Record) {
+        record.key = started.key(execution.queryid());
         record.place = store::expect(&record.key);
         record.weight = nesting::weight();
         record.at = server::statement_start();
@@ -132,6 +149,20 @@ impl ExecutorHooks for Hooks {
         }
     }
 
+    #[cold]
+    fn raised(execution: Execution, record: &Record, id: Id) {
+        if record.key.queryid == 0 {
+            return;
+        }
+        let nanoseconds = record.nanoseconds.saturating_add(record.beginning.elapsed());
+        note(id, &record.key, &execution.statement(), TextOf::Carried, Some((record.weight, nanoseconds)));
+    }
+
+    #[inline(always)]
+    fn done(id: Id) {
+        worked(id);
+    }
+
     fn finishing(record: Option<&mut Record>) -> i32 {
         Self::running(record)
     }
@@ -158,6 +189,47 @@ impl ExecutorHooks for Hooks {
         if variance::is_open() && nesting::level() == 0 {
             variance::close();
         }
+    }
+}
+
+/// What is judged of an execution when it starts.
+#[derive(Clone, Copy)]
+pub struct Started {
+    level: i32,
+    userid: u32,
+    tracked: bool,
+}
+
+impl Started {
+    #[inline(always)]
+    fn now(level: i32) -> Self {
+        Started { level, userid: server::user(), tracked: guc::tracks(level) }
+    }
+
+    #[inline(always)]
+    fn key(&self, queryid: u64) -> Key {
+        key_of(self.userid, queryid, self.level)
+    }
+}
+
+/// An execution without a record: not looked at, or still starting.
+pub struct Unrecorded<'a> {
+    execution: Execution<'a>,
+    started: Started,
+}
+
+impl Watched for Unrecorded<'_> {
+    #[cold]
+    fn raised(&self, id: Id) {
+        let statement = self.execution.statement();
+        if self.started.tracked && is_watched(statement.queryid, self.started.level) {
+            note(id, &self.started.key(statement.queryid), &statement, TextOf::Carried, None);
+        }
+    }
+
+    #[inline(always)]
+    fn done(id: Id) {
+        worked(id);
     }
 }
 

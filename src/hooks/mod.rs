@@ -10,14 +10,17 @@ pub mod parse;
 pub mod planner;
 pub mod utility;
 
+use crate::counters::Failure;
 use crate::guc::{self, Drawing};
 use crate::key::Key;
 use crate::pg::clock::{self, Reading};
+use crate::pg::context::{self, Id};
 use crate::pg::local::Local;
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::usage::Snapshot;
-use crate::{nesting, sampling};
+use crate::store::TextOf;
+use crate::{failures, nesting, sampling};
 
 /// The statement whose planning the last draw was for, until its execution takes the draw over, in the same message.
 static PLANNED: Local<u64> = Local::new(0);
@@ -45,7 +48,12 @@ fn draw_for_parsed() -> bool {
 /// The key of a statement that starts now.
 #[inline]
 fn key(queryid: u64, level: i32) -> Key {
-    Key { queryid, userid: server::user(), dbid: server::database(), toplevel: level == 0 }
+    key_of(server::user(), queryid, level)
+}
+
+#[inline]
+fn key_of(userid: u32, queryid: u64, level: i32) -> Key {
+    Key { queryid, userid, dbid: server::database(), toplevel: level == 0 }
 }
 
 /// Weight of what a commit executes: that of the statement which commits, where that was drawn in this message.
@@ -108,6 +116,41 @@ fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
         return PARSED_WEIGHT.get() == 0.0;
     }
     !in_trigger && sampling::skips()
+}
+
+/// Whether the failing of a statement is counted.
+#[inline(always)]
+fn is_watched(queryid: u64, level: i32) -> bool {
+    queryid != 0 && guc::drawing() != Drawing::Nothing && guc::tracks(level)
+}
+
+/// A message is being raised while a statement is at work. `timed`: its weight and the time so far, if it is looked at.
+///
+/// A failure has weight 1 where it would be noticed without the statement being drawn, that is, where the statement
+/// would have an identifier.
+#[cold]
+fn note(id: Id, key: &Key, statement: &Statement, text: TextOf, timed: Option<(f64, u64)>) {
+    let identified_by_draw = key.toplevel
+        && guc::drawing() == Drawing::Some
+        && PARSED_IN.get() == server::statement_start()
+        && statement.is_messages();
+    let (time_weight, nanoseconds) = timed.unwrap_or_default();
+    let failure = Failure {
+        weight: if identified_by_draw { PARSED_WEIGHT.get() } else { 1.0 },
+        time_weight,
+        nanoseconds,
+        sqlstate: context::sqlstate(),
+        at: server::statement_start(),
+    };
+    failures::note(id, key, failure, text, statement);
+}
+
+/// The statement's work has come to its end.
+#[inline(always)]
+fn worked(id: Id) {
+    if failures::are_noted() {
+        failures::settle(Some(id));
+    }
 }
 
 /// The beginning of something that is timed.

@@ -1,11 +1,14 @@
 //! Planning: nested in nothing, but what it runs (immutable functions that are folded) is nested in it.
 
-use super::{Beginning, PLANNED, PLANNED_IN, draw_at, draw_for_commit, key};
+use super::{
+    Beginning, PLANNED, PLANNED_IN, draw_at, draw_for_commit, is_watched, key, key_of, note, worked,
+};
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
 use crate::nesting;
-use crate::pg::planner::{self, PlannerHooks};
+use crate::pg::context::{Id, Watched};
+use crate::pg::planner::{self, Passes, PlannerHooks, Planning};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
@@ -19,21 +22,45 @@ pub struct Span {
     beginning: Beginning,
 }
 
-impl PlannerHooks for Planner {
-    type Span = Span;
+/// A statement that is being planned.
+pub struct Planned<'a> {
+    planning: Planning<'a>,
+    level: i32,
+    /// Functions that are folded may run as other users.
+    userid: u32,
+}
+
+impl Watched for Planned<'_> {
+    #[cold]
+    fn raised(&self, id: Id) {
+        let statement = self.planning.statement();
+        if is_watched(statement.queryid, self.level) {
+            let key = key_of(self.userid, statement.queryid, self.level);
+            note(id, &key, &statement, TextOf::Carried, None);
+        }
+    }
 
     #[inline(always)]
-    fn passing() -> Option<i32> {
+    fn done(id: Id) {
+        worked(id);
+    }
+}
+
+impl PlannerHooks for Planner {
+    type Span = Span;
+    type Watch<'a> = Planned<'a>;
+
+    #[inline(always)]
+    fn passes() -> Passes {
         let drawing = guc::drawing();
         if drawing == Drawing::Some || guc::tracks_planning() || !nesting::is_certain() {
-            return None;
+            return Passes::No;
         }
-        let level = nesting::level();
+        let level = nesting::enter_next();
         if level == 0 {
             nesting::set_weight(f64::from(u8::from(drawing == Drawing::All)));
         }
-        nesting::enter(level);
-        Some(level)
+        if drawing == Drawing::All { Passes::Watched(level) } else { Passes::Yes(level) }
     }
 
     fn starting(statement: Statement) -> i32 {
@@ -50,6 +77,11 @@ impl PlannerHooks for Planner {
     #[inline(always)]
     fn ended(level: i32) {
         nesting::leave(level);
+    }
+
+    #[inline(always)]
+    fn watch(planning: Planning<'_>, level: i32) -> Planned<'_> {
+        Planned { planning, level, userid: server::user() }
     }
 
     #[inline(always)]

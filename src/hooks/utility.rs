@@ -3,11 +3,13 @@
 //! Before 17 that is so only while `track_utility` is on, as it is with pg_stat_statements: with it off, the statements
 //! of a DO block at the top are top-level ones themselves.
 
-use super::{Beginning, draw_at, draw_for_commit, key};
+use super::{Beginning, draw_at, draw_for_commit, is_watched, key, note, worked};
 use crate::counters::{Event, Kind};
 use crate::key::Key;
 use crate::nesting::{self, Executing};
+use crate::pg::context::{Id, Watched};
 use crate::pg::server;
+use crate::pg::statement::Statement;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
 use crate::{guc, variance};
@@ -30,8 +32,32 @@ pub struct Span {
     before: Option<Executing>,
 }
 
+/// 15 shows utility statements as they are written.
+const TEXT: TextOf = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
+
+/// A utility statement while it is executed, under the user who said it.
+pub struct Watch {
+    statement: Statement,
+    key: Key,
+    timed: Option<(f64, Beginning)>,
+}
+
+impl Watched for Watch {
+    #[cold]
+    fn raised(&self, id: Id) {
+        let timed = self.timed.map(|(weight, beginning)| (weight, beginning.elapsed()));
+        note(id, &self.key, &self.statement, TEXT, timed);
+    }
+
+    #[inline(always)]
+    fn done(id: Id) {
+        worked(id);
+    }
+}
+
 impl UtilityHooks for Hooks {
     type Span = Span;
+    type Watch = Watch;
 
     #[inline]
     fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Span {
@@ -58,6 +84,19 @@ impl UtilityHooks for Hooks {
     }
 
     #[inline]
+    fn watched(utility: Utility, span: &Span) -> Option<Watch> {
+        let key = match &span.recorded {
+            Some(recorded) => recorded.key,
+            None if is_watched(utility.statement.queryid, span.level) && guc::tracks_utility() => {
+                key(utility.statement.queryid, span.level)
+            }
+            None => return None,
+        };
+        let timed = span.recorded.map(|r| (r.weight, r.beginning));
+        Some(Watch { statement: utility.statement.with_queryid(key.queryid), key, timed })
+    }
+
+    #[inline]
     fn ended(utility: Utility, span: Span, rows: u64) {
         nesting::set_executing(span.before);
         if span.nests {
@@ -66,8 +105,7 @@ impl UtilityHooks for Hooks {
             nesting::leave_uncounted(span.level);
         }
         if let Some(mut r) = span.recorded {
-            // 15 shows utility statements as they are written
-            let mut text = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
+            let mut text = TEXT;
             if utility.sets && r.key.userid != server::user() {
                 // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to,
                 // and the role's name, which is all there is in them, stays

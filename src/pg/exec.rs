@@ -7,6 +7,7 @@
 //! any order (cursors). It waits in the execution's memory context as a reset callback, so when an error keeps the
 //! end from coming, the record goes with the execution's memory.
 
+use super::context::{self, Context, Id, Watched};
 use super::local::Local;
 use super::raw;
 use super::statement::{Statement, queryid};
@@ -36,10 +37,12 @@ pub enum Passes {
 pub trait ExecutorHooks: 'static {
     /// What is kept of an execution that is looked at.
     type Record: Default;
-    /// What `starting` leaves for `started`.
+    /// What is known of an execution when it starts.
     type Started: Copy;
     /// What is kept from the beginning of a run, or of a finish, to its end.
     type Span: Copy;
+    /// What is watched of work that has no record.
+    type Watch<'a>: Watched;
 
     /// Whether an execution that starts now is certainly not looked at: then nothing is called for it but `passing`
     /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
@@ -47,10 +50,12 @@ pub trait ExecutorHooks: 'static {
     /// Decides where [`Passes::Perhaps`] did not.
     fn start_passes_then(execution: Execution) -> bool;
     /// Whether a run that has no record may be passed by likewise.
-    fn run_passes() -> bool;
-    /// The level.
-    fn passing() -> i32;
-    fn passed(level: i32);
+    fn run_passes(execution: Execution) -> bool;
+    fn passing() -> Self::Span;
+    fn passed(span: Self::Span);
+    /// What is known of an execution that is passed by, if its failing is to be noticed.
+    fn watched(execution: Execution, span: Self::Span) -> Option<Self::Started>;
+    fn watch(execution: Execution<'_>, started: Self::Started) -> Self::Watch<'_>;
     fn starting(execution: Execution) -> Self::Started;
     /// Whether the execution is to have a record.
     fn started(execution: Execution, started: Self::Started) -> bool;
@@ -60,6 +65,10 @@ pub trait ExecutorHooks: 'static {
     fn not_opened();
     fn running(record: Option<&mut Self::Record>) -> Self::Span;
     fn ran(execution: Execution, span: Self::Span, record: Option<&mut Self::Record>);
+    /// A message is being raised while an execution with a record runs or finishes.
+    fn raised(execution: Execution, record: &Self::Record, id: Id);
+    /// It has come to its end.
+    fn done(id: Id);
     /// Around the executor's finish, where that may have work to do.
     fn finishing(record: Option<&mut Self::Record>) -> Self::Span;
     fn finished(span: Self::Span, record: Option<&mut Self::Record>);
@@ -170,6 +179,7 @@ fn jit_of(i: &pg_sys::JitInstrumentation) -> Jit {
 /// A record and its place on a list: of the open ones, or of the free ones.
 struct Node<R> {
     callback: pg_sys::MemoryContextCallback,
+    context: Context,
     next: *mut Node<R>,
     query: *mut pg_sys::QueryDesc,
     record: R,
@@ -198,10 +208,10 @@ impl<R: Default> Node<R> {
     /// A node that waits in the execution's memory context and is the first of the open ones; null when memory is
     /// short.
     #[inline(always)]
-    fn open(query: *mut pg_sys::QueryDesc) -> *mut Self {
+    fn open<H: ExecutorHooks<Record = R>>(query: *mut pg_sys::QueryDesc) -> *mut Self {
         let mut node: *mut Self = FREE.get().cast();
         if node.is_null() {
-            node = Self::make();
+            node = Self::make::<H>();
             if node.is_null() {
                 return node;
             }
@@ -223,7 +233,7 @@ impl<R: Default> Node<R> {
 
     #[cold]
     #[inline(never)]
-    fn make() -> *mut Self {
+    fn make<H: ExecutorHooks<Record = R>>() -> *mut Self {
         let mut one: Vec<Self> = Vec::new();
         if one.try_reserve_exact(1).is_err() {
             return null_mut();
@@ -232,8 +242,10 @@ impl<R: Default> Node<R> {
         core::mem::forget(one);
         let callback =
             pg_sys::MemoryContextCallback { func: Some(gone::<R>), arg: node.cast(), next: null_mut() };
+        let context = Context::new(raised::<H>, node.cast());
+        let record = R::default();
         // SAFETY: room for one, that nothing else refers to.
-        unsafe { node.write(Node { callback, next: null_mut(), query: null_mut(), record: R::default() }) };
+        unsafe { node.write(Node { callback, context, next: null_mut(), query: null_mut(), record }) };
         node
     }
 
@@ -276,6 +288,49 @@ impl<R: Default> Node<R> {
     unsafe fn record<'a>(node: *mut Self) -> Option<&'a mut R> {
         // SAFETY: the caller's promise.
         unsafe { if node.is_null() { None } else { Some(&mut (*node).record) } }
+    }
+}
+
+/// A message is being raised in the work of an execution that has a record.
+unsafe extern "C-unwind" fn raised<H: ExecutorHooks>(node: *mut core::ffi::c_void) {
+    let node: *const Node<H::Record> = node.cast();
+    // SAFETY: on the stack of contexts only while its execution is at work, during which no one else looks at the record.
+    unsafe {
+        H::raised(Execution::new((*node).query), &(*node).record, Context::id(&raw const (*node).context))
+    }
+}
+
+/// Does an execution's work, with its failing being noticed.
+///
+/// # Safety
+/// A live QueryDesc, and null or its node. Nothing that the caller holds needs dropping.
+#[inline(always)]
+unsafe fn work<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    node: *mut Node<H::Record>,
+    span: H::Span,
+    work: impl FnOnce(),
+) {
+    // SAFETY: the caller's promise; an execution is not at work twice at a time.
+    unsafe {
+        if node.is_null() {
+            return unrecorded::<H>(query, span, work);
+        }
+        let ((), id) = Context::around(&raw mut (*node).context, work);
+        H::done(id);
+    }
+}
+
+/// # Safety
+/// As for `work`.
+#[inline(always)]
+unsafe fn unrecorded<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, span: H::Span, work: impl FnOnce()) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match H::watched(Execution::new(query), span) {
+            Some(started) => context::watch(&H::watch(Execution::new(query), started), work),
+            None => work(),
+        }
     }
 }
 
@@ -322,9 +377,9 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
             Passes::No => return start::<H>(query, eflags, next),
             Passes::Perhaps => return perhaps_start::<H>(query, eflags, next),
         }
-        let level = H::passing();
+        let span = H::passing();
         next(query, eflags);
-        H::passed(level);
+        H::passed(span);
     }
 }
 
@@ -341,9 +396,9 @@ unsafe fn perhaps_start<H: ExecutorHooks>(
         if !H::start_passes_then(Execution::new(query)) {
             return start::<H>(query, eflags, next);
         }
-        let level = H::passing();
-        next(query, eflags);
-        H::passed(level);
+        let span = H::passing();
+        unrecorded::<H>(query, span, || next(query, eflags));
+        H::passed(span);
     }
 }
 
@@ -358,7 +413,7 @@ unsafe fn start<H: ExecutorHooks>(
     // SAFETY: as in `executor_start`.
     unsafe {
         let started = H::starting(Execution::new(query));
-        next(query, eflags);
+        context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         if H::started(Execution::new(query), started) {
             open::<H>(query, started);
         }
@@ -369,7 +424,7 @@ unsafe fn start<H: ExecutorHooks>(
 /// As for the hook.
 #[inline(always)]
 unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Started) {
-    let node = Node::<H::Record>::open(query);
+    let node = Node::<H::Record>::open::<H>(query);
     // SAFETY: as in `executor_start`; the node was opened just now.
     unsafe {
         match Node::record(node) {
@@ -391,12 +446,12 @@ macro_rules! executor_run {
             // SAFETY: as in `executor_start`.
             unsafe {
                 let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
-                if !OPEN.get().is_null() || !H::run_passes() {
+                if !OPEN.get().is_null() || !H::run_passes(Execution::new(query)) {
                     return run::<H>(query, direction, count, $($execute_once,)? next);
                 }
-                let level = H::passing();
+                let span = H::passing();
                 next(query, direction, count $(, $execute_once)?);
-                H::passed(level);
+                H::passed(span);
             }
         }
 
@@ -419,7 +474,7 @@ macro_rules! executor_run {
             unsafe {
                 let node = Node::<H::Record>::find(query);
                 let span = H::running(Node::record(node));
-                next(query, direction, count $(, $execute_once)?);
+                work::<H>(query, node, span, || next(query, direction, count $(, $execute_once)?));
                 H::ran(Execution::new(query), span, Node::record(node));
             }
         }
@@ -451,7 +506,7 @@ unsafe fn finish_modifying<H: ExecutorHooks>(
     unsafe {
         let node = Node::<H::Record>::find(query);
         let span = H::finishing(Node::record(node));
-        next(query);
+        work::<H>(query, node, span, || next(query));
         H::finished(span, Node::record(node));
     }
 }

@@ -12,6 +12,8 @@ pub mod catalog;
 #[cfg(feature = "server")]
 pub mod clock;
 #[cfg(feature = "server")]
+pub mod context;
+#[cfg(feature = "server")]
 pub mod exec;
 #[cfg(feature = "server")]
 pub mod exit;

@@ -1,20 +1,50 @@
 //! The hook around planning.
 
+use super::context::{self, Watched};
 use super::local::Local;
 use super::raw;
 use super::statement::{Statement, queryid};
 use core::ffi::c_char;
+use core::marker::PhantomData;
 use pgrx::pg_sys;
+
+/// A statement that is being planned, for the length of one hook call.
+#[derive(Clone, Copy)]
+pub struct Planning<'a> {
+    parse: *const pg_sys::Query,
+    source: *const c_char,
+    life: PhantomData<&'a pg_sys::Query>,
+}
+
+impl Planning<'_> {
+    pub fn statement(&self) -> Statement {
+        // SAFETY: a live query and its source. The planner scribbles on the query, but not on these fields.
+        unsafe {
+            let parse = &*self.parse;
+            Statement::new(queryid(parse.queryId), self.source, parse.stmt_location, parse.stmt_len)
+        }
+    }
+}
+
+/// Whether nothing is to be done for a statement that is planned but to keep its level, which is told then.
+pub enum Passes {
+    No,
+    Yes(i32),
+    /// And to notice its failing.
+    Watched(i32),
+}
 
 /// What is done around planning a statement. None of it may raise or unwind.
 pub trait PlannerHooks {
     type Span: Copy;
+    /// What is watched of a statement while it is planned.
+    type Watch<'a>: Watched;
 
-    /// The level of the statement that is planned, if nothing is to be done but to keep it.
-    fn passing() -> Option<i32>;
+    fn passes() -> Passes;
     /// The level of the statement that is planned, otherwise.
     fn starting(statement: Statement) -> i32;
     fn ended(level: i32);
+    fn watch(planning: Planning<'_>, level: i32) -> Self::Watch<'_>;
     /// Whether the planning is recorded, which `recording` and `recorded` do.
     fn records(level: i32, queryid: u64) -> bool;
     fn recording(statement: Statement, level: i32) -> Self::Span;
@@ -39,17 +69,28 @@ unsafe extern "C-unwind" fn planner<H: PlannerHooks>(
     bound_params: pg_sys::ParamListInfo,
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: called by the server with a live query and its source, which outlives the call; nothing in this frame
-    // needs dropping when an ERROR jumps over it. The planner scribbles on `parse`, which is not read afterwards.
+    // needs dropping when an ERROR jumps over it.
     unsafe {
         let next = PREVIOUS.get().unwrap_or(raw::standard_planner);
-        let Some(level) = H::passing() else {
-            return plan::<H>(parse, query_string, cursor_options, bound_params, next);
+        let level = match H::passes() {
+            Passes::No => return plan::<H>(parse, query_string, cursor_options, bound_params, next),
+            Passes::Watched(level) => {
+                return watched::<H>(parse, query_string, cursor_options, bound_params, level, next);
+            }
+            Passes::Yes(level) => level,
         };
         let plan = next(parse, query_string, cursor_options, bound_params);
         H::ended(level);
         plan
     }
 }
+
+type Planner = unsafe extern "C-unwind" fn(
+    *mut pg_sys::Query,
+    *const c_char,
+    i32,
+    pg_sys::ParamListInfo,
+) -> *mut pg_sys::PlannedStmt;
 
 /// # Safety
 /// As for the hook.
@@ -59,56 +100,39 @@ unsafe fn plan<H: PlannerHooks>(
     query_string: *const c_char,
     cursor_options: i32,
     bound_params: pg_sys::ParamListInfo,
-    next: unsafe extern "C-unwind" fn(
-        *mut pg_sys::Query,
-        *const c_char,
-        i32,
-        pg_sys::ParamListInfo,
-    ) -> *mut pg_sys::PlannedStmt,
+    next: Planner,
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: as in `planner`.
     unsafe {
-        let level = H::starting(statement(parse, query_string));
-        if H::records(level, queryid((*parse).queryId)) && !query_string.is_null() {
-            return record::<H>(parse, query_string, cursor_options, bound_params, level, next);
+        let statement = Planning { parse, source: query_string, life: PhantomData }.statement();
+        let level = H::starting(statement);
+        if !H::records(level, statement.queryid) || query_string.is_null() {
+            return watched::<H>(parse, query_string, cursor_options, bound_params, level, next);
         }
-        let plan = next(parse, query_string, cursor_options, bound_params);
-        H::ended(level);
+        let span = H::recording(statement, level);
+        let plan = watched::<H>(parse, query_string, cursor_options, bound_params, level, next);
+        H::recorded(statement, span);
         plan
     }
 }
 
 /// # Safety
-/// A live query, and its source for as long as the value is used.
-#[inline(always)]
-unsafe fn statement(parse: *const pg_sys::Query, source: *const c_char) -> Statement {
-    // SAFETY: the caller's promise.
-    unsafe { Statement::new(queryid((*parse).queryId), source, (*parse).stmt_location, (*parse).stmt_len) }
-}
-
-/// # Safety
 /// As for the hook.
 #[inline(never)]
-unsafe fn record<H: PlannerHooks>(
+unsafe fn watched<H: PlannerHooks>(
     parse: *mut pg_sys::Query,
     query_string: *const c_char,
     cursor_options: i32,
     bound_params: pg_sys::ParamListInfo,
     level: i32,
-    next: unsafe extern "C-unwind" fn(
-        *mut pg_sys::Query,
-        *const c_char,
-        i32,
-        pg_sys::ParamListInfo,
-    ) -> *mut pg_sys::PlannedStmt,
+    next: Planner,
 ) -> *mut pg_sys::PlannedStmt {
     // SAFETY: as in `planner`.
     unsafe {
-        let statement = statement(parse, query_string);
-        let span = H::recording(statement, level);
-        let plan = next(parse, query_string, cursor_options, bound_params);
+        let planning = Planning { parse, source: query_string, life: PhantomData };
+        let watch = H::watch(planning, level);
+        let plan = context::watch(&watch, || next(parse, query_string, cursor_options, bound_params));
         H::ended(level);
-        H::recorded(statement, span);
         plan
     }
 }

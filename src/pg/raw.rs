@@ -13,6 +13,7 @@
 //! - `MemoryContextRegisterResetCallback` links what it is given.
 //! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
 //! - `pg_encoding_mbcliplen`: reads bytes.
+//! - `geterrcode`: reads a field of the message that is being made, and raises only if there is none.
 //! - `GetMemoryChunkContext`: reads the header of a chunk.
 //! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
 //!   statement's tree and takes about 2 kB, so it raises only when that much memory is not to be had.
@@ -57,6 +58,7 @@ unsafe extern "C-unwind" {
     pub fn GetCurrentStatementStartTimestamp() -> pg_sys::TimestampTz;
     pub fn GetCurrentTimestamp() -> pg_sys::TimestampTz;
     pub fn GetDatabaseEncoding() -> i32;
+    pub fn geterrcode() -> i32;
     pub fn GetTopTransactionIdIfAny() -> pg_sys::TransactionId;
     pub fn pg_trigger_depth(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
     pub fn MemoryContextRegisterResetCallback(

@@ -1,5 +1,6 @@
 //! The hook around utility statements (everything but SELECT, INSERT, UPDATE, DELETE, MERGE and VALUES).
 
+use super::context::{self, Watched};
 use super::local::Local;
 use super::raw;
 use super::statement::{Statement, queryid};
@@ -23,9 +24,13 @@ pub struct Utility {
 /// which pg_stat_statements does not count either.
 pub trait UtilityHooks {
     type Span: Copy;
+    /// What is watched of it.
+    type Watch: Watched;
 
     /// `identify` tells the identifier, or 0 when none is to be had.
     fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Self::Span;
+    /// Whether its failing is to be noticed.
+    fn watched(utility: Utility, span: &Self::Span) -> Option<Self::Watch>;
     /// `rows` as the command tag tells them, for the commands that move rows.
     fn ended(utility: Utility, span: Self::Span, rows: u64);
 }
@@ -107,7 +112,11 @@ unsafe fn around<H: UtilityHooks>(
             sets: matches!(tag, NodeTag::T_VariableSetStmt | NodeTag::T_DiscardStmt),
         };
         let span = H::starting(utility, || identifier(pstmt, query_string, context));
-        next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+        let work = || next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
+        match H::watched(utility, &span) {
+            Some(watch) => context::watch(&watch, work),
+            None => work(),
+        }
         H::ended(utility, span, rows(qc));
     }
 }

@@ -1,0 +1,103 @@
+//! Callbacks on the server's stack of error contexts: how failures are noticed without a `sigsetjmp`.
+//!
+//! While a hook lets the server work, a callback of ours waits on that stack. The server calls it for every message that is
+//! raised in there, before an ERROR jumps. Whether it was one, and was not caught further in, shows afterwards, by the
+//! callback no longer being on the stack ([`is_waiting`]) though its hook did not take it off.
+
+use super::raw;
+use core::ffi::c_void;
+use pgrx::pg_sys;
+
+/// What a callback is about.
+pub trait Watched {
+    /// A message is being raised in the work. May not raise or unwind.
+    fn raised(&self, id: Id);
+    /// The work has come to its end. May not raise or unwind.
+    fn done(id: Id);
+}
+
+/// Tells callbacks apart while they wait: where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Id(usize);
+
+/// A callback that is on the stack, or will be.
+pub struct Context(pg_sys::ErrorContextCallback);
+
+impl Context {
+    /// `callback` may not raise or unwind.
+    pub const fn new(callback: unsafe extern "C-unwind" fn(*mut c_void), arg: *mut c_void) -> Self {
+        Context(pg_sys::ErrorContextCallback {
+            previous: core::ptr::null_mut(),
+            callback: Some(callback),
+            arg,
+        })
+    }
+
+    /// Does the work with the callback on the stack, and says where that is for [`Watched::done`].
+    ///
+    /// # Safety
+    /// `this` is alive and on no stack, and what the callback's argument points to is as it expects, until the work is
+    /// done or an ERROR has jumped out of it. Nothing that the caller holds needs dropping.
+    #[inline(always)]
+    pub unsafe fn around<R>(this: *mut Self, work: impl FnOnce() -> R) -> (R, Id) {
+        // SAFETY: the stack is the backend's own; the caller's promise.
+        unsafe {
+            let context = &raw mut (*this).0;
+            (*context).previous = pg_sys::error_context_stack;
+            pg_sys::error_context_stack = context;
+            let result = work();
+            pg_sys::error_context_stack = (*context).previous;
+            (result, Self::id(this))
+        }
+    }
+
+    #[inline(always)]
+    pub fn id(this: *const Self) -> Id {
+        Id(this as usize)
+    }
+}
+
+struct Frame<'a, W> {
+    context: Context,
+    subject: &'a W,
+}
+
+/// Does the work, and tells `subject` of the messages that are raised in it and of its end.
+///
+/// # Safety
+/// Nothing that the caller holds needs dropping.
+#[inline(always)]
+pub unsafe fn watch<W: Watched, R>(subject: &W, work: impl FnOnce() -> R) -> R {
+    unsafe extern "C-unwind" fn raised<W: Watched>(frame: *mut c_void) {
+        // SAFETY: the frame below, which is alive while its callback is on the stack.
+        let frame: &Frame<W> = unsafe { &*frame.cast() };
+        frame.subject.raised(Context::id(&frame.context));
+    }
+    let mut frame = Frame { context: Context::new(raised::<W>, core::ptr::null_mut()), subject };
+    let this = &raw mut frame;
+    // SAFETY: the frame stays where it is until the work is done; the caller's promise.
+    unsafe {
+        (*this).context.0.arg = this.cast();
+        let (result, id) = Context::around(&raw mut (*this).context, work);
+        W::done(id);
+        result
+    }
+}
+
+/// Whether the callback is on the stack.
+pub fn is_waiting(id: Id) -> bool {
+    // SAFETY: what is on the stack is alive; the server takes off what an ERROR has jumped over before anything else runs.
+    unsafe {
+        let mut context = pg_sys::error_context_stack;
+        while !context.is_null() && context as usize != id.0 {
+            context = (*context).previous;
+        }
+        !context.is_null()
+    }
+}
+
+/// The SQLSTATE of the message that is being raised, as the server packs it. In [`Watched::raised`] only.
+pub fn sqlstate() -> i32 {
+    // SAFETY: there is a message while a callback runs.
+    unsafe { raw::geterrcode() }
+}
