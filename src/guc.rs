@@ -23,6 +23,10 @@ pub enum Track {
 /// Fraction of the top-level statements that are looked at, 0 to 1; the rest costs next to nothing. Default 1: exact
 /// counts, as the whole recording costs less than half of what pg_stat_statements does.
 static SAMPLE_RATE: GucSetting<f64> = GucSetting::<f64>::new(1.0);
+/// Executions that take at least so many ms are always kept, and stand for themselves; -1: the draw alone decides.
+/// Default -1: to know what is slow, everything has to be timed, which is most of what recording costs.
+static SAMPLE_SLOW_MS: GucSetting<i32> = GucSetting::<i32>::new(-1);
+
 /// Default `top`, as pg_stat_statements.
 static TRACK: GucSetting<Track> = GucSetting::<Track>::new(Track::Top);
 /// Default on, as pg_stat_statements.
@@ -77,15 +81,17 @@ impl gucs::Checked for ClockSource {
     }
 }
 
-/// What `track` and `sample_rate` together mean for the draw of a top-level statement.
+/// What `track`, `sample_rate` and `sample_slow_ms` together mean for the draw of a top-level statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Drawing {
     Nothing,
     All,
     Some,
+    /// Some, and everything is timed, as it is kept if it turns out to be slow.
+    Timed,
 }
 
-/// Kept by the assign hooks of both, as it is asked for every statement.
+/// Kept by the assign hooks of all three, as it is asked for every statement.
 static DRAWING: Local<Drawing> = Local::new(Drawing::All);
 
 #[inline(always)]
@@ -93,15 +99,29 @@ pub fn drawing() -> Drawing {
     DRAWING.get()
 }
 
-fn set_drawing(track: i32, rate: f64) {
-    let drawing = if track == Track::None as i32 || rate <= 0.0 {
+/// Nanoseconds from which on an execution is slow; kept likewise.
+static SLOW: Local<u64> = Local::new(u64::MAX);
+
+/// Whether executions of this time are kept in any case.
+#[inline(always)]
+pub fn is_slow(nanoseconds: u64) -> bool {
+    nanoseconds >= SLOW.get()
+}
+
+fn set_drawing(track: i32, rate: f64, slow: i32) {
+    let drawing = if track == Track::None as i32 {
         Drawing::Nothing
     } else if rate >= 1.0 {
         Drawing::All
+    } else if slow >= 0 {
+        Drawing::Timed
+    } else if rate <= 0.0 {
+        Drawing::Nothing
     } else {
         Drawing::Some
     };
     DRAWING.set(drawing);
+    SLOW.set(u64::try_from(slow).map_or(u64::MAX, |ms| ms * 1_000_000));
     nesting::set_watching(drawing != Drawing::Nothing);
 }
 
@@ -109,7 +129,16 @@ struct RateAssigned;
 
 impl gucs::Assigned<f64> for RateAssigned {
     fn assigned(rate: f64) {
-        set_drawing(gucs::choice(&TRACK), rate);
+        set_drawing(gucs::choice(&TRACK), rate, gucs::int(&SAMPLE_SLOW_MS));
+        sampling::rate_set();
+    }
+}
+
+struct SlowAssigned;
+
+impl gucs::Assigned<i32> for SlowAssigned {
+    fn assigned(slow: i32) {
+        set_drawing(gucs::choice(&TRACK), sample_rate(), slow);
         sampling::rate_set();
     }
 }
@@ -120,7 +149,7 @@ impl gucs::Checked for TrackAssigned {}
 
 impl gucs::Assigned<i32> for TrackAssigned {
     fn assigned(track: i32) {
-        set_drawing(track, sample_rate());
+        set_drawing(track, sample_rate(), gucs::int(&SAMPLE_SLOW_MS));
     }
 }
 
@@ -172,6 +201,14 @@ pub fn init() {
         &SAMPLE_RATE,
         0.0,
         1.0,
+    );
+    gucs::define_ms::<SlowAssigned>(
+        c"pgss_rs.sample_slow_ms",
+        c"Time from which on executions are always kept.",
+        c"What takes at least this long is kept whatever sample_rate is, and stands for itself; the rest is sampled. -1 \
+          leaves everything to the draw.",
+        &SAMPLE_SLOW_MS,
+        -1,
     );
     gucs::define_choice::<TrackAssigned, _>(
         c"pgss_rs.track",

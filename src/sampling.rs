@@ -31,8 +31,8 @@ pub fn draw() -> f64 {
         Drawing::Nothing => 0.0,
         _ if server::is_parallel_worker() => 0.0,
         Drawing::All => 1.0,
-        Drawing::Some if skips() => 0.0,
-        Drawing::Some => draw_at(guc::sample_rate()),
+        _ if skips() => 0.0,
+        _ => draw_at(guc::sample_rate()),
     }
 }
 

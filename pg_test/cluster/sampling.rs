@@ -55,6 +55,52 @@ fn totals_of_a_sample_are_near_the_truth_and_say_how_near() {
 }
 
 #[test]
+fn slow_executions_are_all_kept_and_stand_for_themselves() {
+    let slow = "SELECT pg_sleep(0.03)";
+    for rate in ["0", "0.01"] {
+        let db = ALONE.database();
+        let rate = format!("pgss_rs.sample_rate={rate}");
+        let mut session = db.session_with(&[&rate, "pgss_rs.sample_slow_ms=20", "pgss_rs.track=all"]);
+        for _ in 0..10 {
+            session.batch_execute(&format!("{slow}; SELECT 1 AS fast")).unwrap();
+            session.query(slow, &[]).unwrap();
+        }
+        session
+            .batch_execute(&format!("DO 'BEGIN PERFORM pg_sleep(0.03); END'; PREPARE p AS {slow}; EXECUTE p"))
+            .unwrap();
+        let of_slow =
+            |column: &str| db.number(&format!("sum({column})"), "toplevel AND query = 'SELECT pg_sleep($1)'");
+        assert_eq!(of_slow("calls"), 21.0, "{:?}", db.entries());
+        assert_eq!(of_slow("sampled_calls"), 21.0);
+        assert_eq!(of_slow("calls_stderr + total_exec_time_stderr"), 0.0);
+        assert!(of_slow("total_exec_time") > 600.0 && of_slow("min_exec_time") > 20.0);
+        let nested = db.number("sum(calls)", "NOT toplevel AND query = 'SELECT pg_sleep($1)'");
+        assert_eq!(nested, 1.0);
+        assert_eq!(db.number("sum(calls)", "query LIKE 'DO%'"), 1.0);
+        // the rest is drawn as ever
+        assert!(db.number("coalesce(sum(sampled_calls), 0)", "query LIKE '%fast'") < 10.0);
+    }
+}
+
+#[test]
+fn what_is_not_slow_is_sampled_at_the_rate_all_the_same() {
+    let db = ALONE.database();
+    let settings = ["pgss_rs.sample_rate=0.2", "pgss_rs.sample_slow_ms=10000", "pgss_rs.track_planning=on"];
+    let n = 4000.0;
+    execute(&db, &settings, "SELECT generate_series(1, 3)", n as usize);
+    let sigma = f64::sqrt(n * 0.8 / 0.2);
+    for column in ["calls", "plans"] {
+        let found = db.number(&format!("sum({column})"), "true");
+        assert!((found - n).abs() < SIGMAS * sigma, "{found} {column}");
+    }
+    assert!((db.number("max(calls_stderr)", "true") / sigma - 1.0).abs() < 0.25);
+    // at rate 1 it changes nothing
+    let db = ALONE.database();
+    execute(&db, &["pgss_rs.sample_slow_ms=0"], "SELECT 1", 100);
+    assert_eq!(db.calls("SELECT $1"), (100, 0));
+}
+
+#[test]
 fn totals_stay_near_the_truth_when_the_rate_changes() {
     let db = ALONE.database();
     let mut session = db.session_with(&["pgss_rs.track_utility=off"]);

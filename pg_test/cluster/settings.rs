@@ -5,6 +5,7 @@ use crate::servers::{ALONE, connect, error_of, number, rows, since, start_with_p
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.max", "5000", "postmaster"),
     ("pgss_rs.sample_rate", "1", "superuser"),
+    ("pgss_rs.sample_slow_ms", "-1", "superuser"),
     ("pgss_rs.save", "on", "sighup"),
     ("pgss_rs.save_interval", "5min", "sighup"),
     ("pgss_rs.text_memory", "32MB", "postmaster"),

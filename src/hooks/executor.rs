@@ -1,8 +1,8 @@
 //! Plannable statements, from the executor's start to its end.
 
 use super::{
-    Beginning, draw_at, draw_for_commit, is_watched, key_of, no_draw_is_kept, not_drawn, note, run_under,
-    worked,
+    Beginning, draw_at, draw_for_commit, is_watched, key_of, looks, no_draw_is_kept, not_drawn, note,
+    run_under, weight_of, worked,
 };
 use crate::counters::{Event, Jit, Kind, Usage};
 use crate::guc::{self, Drawing};
@@ -45,7 +45,7 @@ impl ExecutorHooks for Hooks {
         }
         if nesting::is_top() {
             return match guc::drawing() {
-                Drawing::All => Passes::No,
+                Drawing::All | Drawing::Timed => Passes::No,
                 Drawing::Nothing if no_draw_is_kept() => Passes::Yes,
                 Drawing::Nothing => Passes::No,
                 Drawing::Some => Passes::Perhaps,
@@ -54,6 +54,7 @@ impl ExecutorHooks for Hooks {
         match guc::drawing() {
             _ if nesting::weight() > 0.0 => Passes::No,
             Drawing::Nothing => Passes::Yes,
+            Drawing::Timed => Passes::No,
             _ => Passes::Perhaps,
         }
     }
@@ -104,9 +105,7 @@ impl ExecutorHooks for Hooks {
     fn started(execution: Execution, started: Started) -> bool {
         nesting::leave(started.level);
         // without an identifier it is not counted, but what is nested in its runs still has its weight
-        nesting::weight() > 0.0
-            && started.tracked
-            && (execution.queryid() != 0 || started.level == 0 && guc::tracks(1))
+        looks() && started.tracked && (execution.queryid() != 0 || started.level == 0 && guc::tracks(1))
     }
 
     #[inline(always)]
@@ -155,7 +154,8 @@ impl ExecutorHooks for Hooks {
             return;
         }
         let nanoseconds = record.nanoseconds.saturating_add(record.beginning.elapsed());
-        note(id, &record.key, &execution.statement(), TextOf::Carried, Some((record.weight, nanoseconds)));
+        let timed = Some((weight_of(record.weight, nanoseconds), nanoseconds));
+        note(id, &record.key, &execution.statement(), TextOf::Carried, timed);
     }
 
     #[inline(always)]
@@ -183,6 +183,7 @@ impl ExecutorHooks for Hooks {
     fn ending(execution: Execution, record: Option<&mut Record>) {
         if let Some(record) = record
             && record.key.queryid != 0
+            && record.is_kept()
         {
             record.store(execution);
         }
@@ -238,6 +239,15 @@ impl Record {
     fn add_since_beginning(&mut self) {
         self.nanoseconds = self.nanoseconds.saturating_add(self.beginning.elapsed());
         self.beginning.usage.add_since(&mut self.usage);
+    }
+
+    /// Whether it is kept; its weight is certain then.
+    #[inline(always)]
+    fn is_kept(&mut self) -> bool {
+        if self.weight != 1.0 {
+            self.weight = weight_of(self.weight, self.nanoseconds);
+        }
+        self.weight > 0.0
     }
 
     #[inline(never)]

@@ -118,6 +118,18 @@ fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
     !in_trigger && sampling::skips()
 }
 
+/// Whether what runs now is looked at, if only to see whether it is slow. Not in parallel workers.
+#[inline(always)]
+fn looks() -> bool {
+    nesting::weight() > 0.0 || guc::drawing() == Drawing::Timed && !server::is_parallel_worker()
+}
+
+/// The weight of an execution that took so long: 1 for a slow one, and else what it was drawn with, if it was.
+#[inline(always)]
+fn weight_of(drawn: f64, nanoseconds: u64) -> f64 {
+    if guc::is_slow(nanoseconds) { 1.0 } else { drawn }
+}
+
 /// Whether the failing of a statement is counted.
 #[inline(always)]
 fn is_watched(queryid: u64, level: i32) -> bool {

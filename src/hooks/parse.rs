@@ -16,7 +16,7 @@ impl ParseHooks for Parse {
     fn identifies(once: impl FnOnce() -> bool) -> Identify {
         if nesting::level() != 0 || nesting::is_in_utility() || !once() {
             Identify::Anew
-        } else if guc::drawing() == Drawing::All || draw_for_parsed() {
+        } else if matches!(guc::drawing(), Drawing::All | Drawing::Timed) || draw_for_parsed() {
             Identify::ByText
         } else {
             Identify::No

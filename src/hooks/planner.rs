@@ -53,7 +53,10 @@ impl PlannerHooks for Planner {
     #[inline(always)]
     fn passes() -> Passes {
         let drawing = guc::drawing();
-        if drawing == Drawing::Some || guc::tracks_planning() || !nesting::is_certain() {
+        if matches!(drawing, Drawing::Some | Drawing::Timed)
+            || guc::tracks_planning()
+            || !nesting::is_certain()
+        {
             return Passes::No;
         }
         let level = nesting::enter_next();
@@ -66,7 +69,7 @@ impl PlannerHooks for Planner {
     fn starting(statement: Statement) -> i32 {
         let level = nesting::level_of_statement(draw_for_commit);
         draw_at(level, false, || statement);
-        if level == 0 && guc::drawing() == Drawing::Some {
+        if level == 0 && matches!(guc::drawing(), Drawing::Some | Drawing::Timed) {
             PLANNED.set(statement.queryid);
             PLANNED_IN.set(server::statement_start());
         }

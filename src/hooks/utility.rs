@@ -3,7 +3,7 @@
 //! Before 17 that is so only while `track_utility` is on, as it is with pg_stat_statements: with it off, the statements
 //! of a DO block at the top are top-level ones themselves.
 
-use super::{Beginning, draw_at, draw_for_commit, is_watched, key, note, worked};
+use super::{Beginning, draw_at, draw_for_commit, is_watched, key, looks, note, weight_of, worked};
 use crate::counters::{Event, Kind};
 use crate::key::Key;
 use crate::nesting::{self, Executing};
@@ -45,7 +45,10 @@ pub struct Watch {
 impl Watched for Watch {
     #[cold]
     fn raised(&self, id: Id) {
-        let timed = self.timed.map(|(weight, beginning)| (weight, beginning.elapsed()));
+        let timed = self.timed.map(|(weight, beginning)| {
+            let nanoseconds = beginning.elapsed();
+            (weight_of(weight, nanoseconds), nanoseconds)
+        });
         note(id, &self.key, &self.statement, TEXT, timed);
     }
 
@@ -67,7 +70,7 @@ impl UtilityHooks for Hooks {
             draw_at(level, false, || utility.statement);
         }
         let weight = nesting::weight();
-        let looks = weight > 0.0 && guc::tracks_utility() && guc::tracks(level);
+        let looks = looks() && guc::tracks_utility() && guc::tracks(level);
         let queryid = if looks { identify() } else { 0 };
         let before = nesting::execute(utility.statement.with_queryid(queryid));
         let nests = counts && !utility.transaction;
@@ -104,39 +107,50 @@ impl UtilityHooks for Hooks {
         } else if !utility.transaction {
             nesting::leave_uncounted(span.level);
         }
-        if let Some(mut r) = span.recorded {
-            let mut text = TEXT;
-            if utility.sets && r.key.userid != server::user() {
-                // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to,
-                // and the role's name, which is all there is in them, stays
-                r.key.userid = server::user();
-                text = TextOf::Written;
-            }
-            let nanoseconds = r.beginning.elapsed();
-            let mut usage = None;
-            r.beginning.usage.add_since(&mut usage);
-            let event = Event {
-                kind: Kind::Exec,
-                weight: r.weight,
-                nanoseconds,
-                rows,
-                usage: usage.as_ref(),
-                jit: None,
-                workers: [0; 2],
-                at: r.at,
-                own_draw: r.key.toplevel,
-            };
-            let statement = || utility.statement.with_queryid(r.key.queryid);
-            let slot = store::record(&r.key, &event, text, statement);
-            if !r.key.toplevel
-                && r.weight > 1.0
-                && let Some(slot) = slot
-            {
-                variance::note(slot, &r.key, r.weight, nanoseconds);
-            }
+        if let Some(recorded) = span.recorded {
+            recorded.store(utility, rows);
         }
         if span.level == 0 && variance::is_open() {
             variance::close();
+        }
+    }
+}
+
+impl Recorded {
+    #[inline(never)]
+    fn store(mut self, utility: Utility, rows: u64) {
+        let nanoseconds = self.beginning.elapsed();
+        let weight = weight_of(self.weight, nanoseconds);
+        if weight == 0.0 {
+            return;
+        }
+        let mut usage = None;
+        self.beginning.usage.add_since(&mut usage);
+        let mut text = TEXT;
+        if utility.sets && self.key.userid != server::user() {
+            // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to, and the
+            // role's name, which is all there is in them, stays
+            self.key.userid = server::user();
+            text = TextOf::Written;
+        }
+        let event = Event {
+            kind: Kind::Exec,
+            weight,
+            nanoseconds,
+            rows,
+            usage: usage.as_ref(),
+            jit: None,
+            workers: [0; 2],
+            at: self.at,
+            own_draw: self.key.toplevel,
+        };
+        let statement = || utility.statement.with_queryid(self.key.queryid);
+        let slot = store::record(&self.key, &event, text, statement);
+        if !self.key.toplevel
+            && weight > 1.0
+            && let Some(slot) = slot
+        {
+            variance::note(slot, &self.key, weight, nanoseconds);
         }
     }
 }

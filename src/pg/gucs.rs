@@ -43,6 +43,37 @@ pub fn define_real<A: Assigned<f64>>(
     );
 }
 
+unsafe extern "C-unwind" fn int_assigned<A: Assigned<i32>>(value: i32, _extra: *mut c_void) {
+    A::assigned(value);
+}
+
+/// Defines a time in ms that superusers may set, from `min`.
+pub fn define_ms<A: Assigned<i32>>(
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<i32>,
+    min: i32,
+) {
+    let (context, flags) = (GucContext::Suset, GucFlags::UNIT_MS);
+    // SAFETY: the hook neither raises nor panics, as `Assigned` demands.
+    unsafe {
+        GucRegistry::define_int_guc_with_hooks(
+            name,
+            short,
+            long,
+            setting,
+            min,
+            i32::MAX,
+            context,
+            flags,
+            None,
+            Some(int_assigned::<A>),
+            None,
+        );
+    }
+}
+
 /// Says whether a setting may have a value, and if not, why and what to do. May not raise or unwind.
 pub trait Checked {
     fn refused(_value: i32) -> Option<(&'static CStr, &'static CStr)> {
@@ -97,6 +128,13 @@ pub fn define_choice<A: Assigned<i32> + Checked, T: GucEnum>(
 #[inline(always)]
 pub fn real(setting: &GucSetting<f64>) -> f64 {
     // SAFETY: the setting's own storage, which the server changes only on the backend's main thread, outside hooks.
+    unsafe { *setting.as_ptr() }
+}
+
+/// Likewise.
+#[inline(always)]
+pub fn int(setting: &GucSetting<i32>) -> i32 {
+    // SAFETY: as above.
     unsafe { *setting.as_ptr() }
 }
 
