@@ -141,6 +141,8 @@ CREATE FUNCTION pgss_rs_info(
     OUT evicted_calls bigint,
     OUT evicted_total_exec_time double precision,
     OUT evicted_errors bigint,
+    OUT recording_ns double precision,
+    OUT recording_share double precision,
     OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,

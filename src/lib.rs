@@ -24,6 +24,7 @@
 //! frames, so no hook holds anything across the call: no lock, no borrow, nothing to drop. What the jump leaves
 //! behind, [`nesting`] and the executions' memory callbacks put right. SQL functions raise with SQLSTATE and HINT.
 
+pub mod budget;
 pub mod carried;
 pub mod columns;
 pub mod counters;
@@ -44,6 +45,8 @@ pub mod pg;
 
 #[cfg(feature = "server")]
 mod compat;
+#[cfg(feature = "server")]
+mod cost;
 #[cfg(feature = "server")]
 mod failures;
 #[cfg(feature = "server")]

@@ -239,6 +239,11 @@ fn pgss_rs_info(mut rows: Rows) {
     let state = table.state;
     let evicted = table.evicted();
     let text = |s| Value::Text(s, server::encoding());
+    let [measured, recording, statements] =
+        [&state.cost.measured, &state.cost.nanoseconds, &state.cost.statements]
+            .map(|n| n.load(Relaxed) as f64);
+    let ratio = |part: f64, of: f64| if of > 0.0 { Value::Float8(part / of) } else { Value::Null };
+    let (recording_ns, recording_share) = (ratio(recording, measured), ratio(100.0 * recording, statements));
     let sql_version = catalog::extension_version(c"pgss_rs");
     let values = [
         ("dealloc", Value::Int8(table.dealloc() as i64)),
@@ -255,6 +260,8 @@ fn pgss_rs_info(mut rows: Rows) {
         ("evicted_calls", int(evicted.exec.calls)),
         ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
         ("evicted_errors", int(evicted.errors)),
+        ("recording_ns", recording_ns),
+        ("recording_share", recording_share),
         ("library_version", text(VERSION.as_bytes())),
         ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
         ("clock_source", text(clock::source().as_bytes())),

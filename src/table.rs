@@ -164,6 +164,22 @@ pub struct State {
     pub text_waits: AtomicU64,
     /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
     pub skipped: AtomicU64,
+    pub cost: Cost,
+}
+
+/// What measured recordings cost: see `cost.rs`.
+#[derive(Default)]
+pub struct Cost {
+    /// How many were measured.
+    pub measured: AtomicU64,
+    /// What they took together, with the analyses.
+    pub nanoseconds: AtomicU64,
+    /// What the statements took that they were of, ns.
+    pub statements: AtomicU64,
+    /// Executions that were not looked at for the sake of `max_overhead`, and when that was so for the last time,
+    /// microseconds of the server's epoch.
+    pub thinned: AtomicU64,
+    pub thinned_at: AtomicI64,
 }
 
 #[derive(Default)]
@@ -187,6 +203,7 @@ impl Default for State {
             index_waits: AtomicU64::new(0),
             text_waits: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            cost: Cost::default(),
         }
     }
 }
@@ -593,7 +610,10 @@ impl<L: Locks> Table<'_, L> {
         *self.state.evicted.lock() = Evicted::default();
         self.state.dealloc.store(0, Relaxed);
         let s = self.state;
-        [&s.lock_waits, &s.index_waits, &s.text_waits, &s.skipped].iter().for_each(|n| n.store(0, Relaxed));
+        let waits = [&s.lock_waits, &s.index_waits, &s.text_waits, &s.skipped];
+        let costs = [&s.cost.measured, &s.cost.nanoseconds, &s.cost.statements, &s.cost.thinned];
+        waits.iter().chain(&costs).for_each(|n| n.store(0, Relaxed));
+        s.cost.thinned_at.store(0, Relaxed);
         self.state.stats_reset.store(now, Relaxed);
     }
 

@@ -4,6 +4,7 @@ use super::{
     Beginning, draw_at, draw_for_commit, is_watched, key_of, looks, no_draw_is_kept, not_drawn, note,
     run_under, weight_of, worked,
 };
+use crate::cost::{self, Own, Turn};
 use crate::counters::{Event, Jit, Kind, Usage};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
@@ -29,6 +30,8 @@ pub struct Record {
     beginning: Beginning,
 }
 
+static TURN: Turn = Turn::new();
+
 struct Hooks;
 
 impl ExecutorHooks for Hooks {
@@ -36,6 +39,7 @@ impl ExecutorHooks for Hooks {
     type Started = Started;
     /// The level.
     type Span = i32;
+    type Own = Own;
     type Watch<'a> = Unrecorded<'a>;
 
     #[inline(always)]
@@ -91,6 +95,26 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn watch(execution: Execution<'_>, started: Started) -> Unrecorded<'_> {
         Unrecorded { execution, started }
+    }
+
+    #[inline(always)]
+    fn is_measured() -> bool {
+        TURN.has_come()
+    }
+
+    #[cold]
+    fn begin(own: &mut Own) {
+        own.begin();
+    }
+
+    #[cold]
+    fn end(own: &mut Own) {
+        own.end();
+    }
+
+    #[cold]
+    fn measured(own: Own, record: &Record) {
+        cost::recorded(own, record.nanoseconds);
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! After a statement's analysis.
 
 use super::{draw_for_parsed, key};
+use crate::cost::{self, Turn};
 use crate::guc::{self, Drawing};
 use crate::pg::parse::{self, Analysed, Identify, ParseHooks};
 use crate::pg::server;
@@ -32,6 +33,12 @@ impl ParseHooks for Parse {
             return true;
         }
         store::carries(queryid, server::user(), level == 0)
+    }
+
+    #[inline(always)]
+    fn identifying(identify: impl FnOnce()) {
+        static TURN: Turn = Turn::new();
+        if TURN.has_come() { cost::of_analysis(identify) } else { identify() }
     }
 
     #[inline(always)]

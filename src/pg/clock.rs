@@ -12,6 +12,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Default)]
 pub struct Reading(u64);
 
+impl Reading {
+    /// As good as random where it matters little.
+    pub fn noise(self) -> u32 {
+        (self.0 as u32).wrapping_mul(0x9e37_79b9) >> 8
+    }
+}
+
 const SYSTEM: u64 = 1 << 63;
 /// Nanoseconds between two comparisons of the clocks.
 const INTERVAL: f64 = 80e6;
@@ -51,6 +58,11 @@ pub fn nanoseconds_since(begin: Reading) -> u64 {
         return since(begin);
     }
     ticks::nanoseconds(FACTOR.get(), ticks)
+}
+
+/// Nanoseconds that a pair of readings tells of nothing.
+pub fn overhead() -> u64 {
+    (0..3).map(|_| nanoseconds_since(now())).min().unwrap_or(0)
 }
 
 #[inline(never)]

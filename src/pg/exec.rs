@@ -41,6 +41,8 @@ pub trait ExecutorHooks: 'static {
     type Started: Copy;
     /// What is kept from the beginning of a run, or of a finish, to its end.
     type Span: Copy;
+    /// A measurement of the hooks' own work in one recording.
+    type Own: Copy + Default;
     /// What is watched of work that has no record.
     type Watch<'a>: Watched;
 
@@ -56,6 +58,13 @@ pub trait ExecutorHooks: 'static {
     /// What is known of an execution that is passed by, if its failing is to be noticed.
     fn watched(execution: Execution, span: Self::Span) -> Option<Self::Started>;
     fn watch(execution: Execution<'_>, started: Self::Started) -> Self::Watch<'_>;
+    /// Whether the hooks measure their own work in the execution that starts.
+    fn is_measured() -> bool;
+    /// Around each piece of it.
+    fn begin(own: &mut Self::Own);
+    fn end(own: &mut Self::Own);
+    /// The execution has been recorded.
+    fn measured(own: Self::Own, record: &Self::Record);
     fn starting(execution: Execution) -> Self::Started;
     /// Whether the execution is to have a record.
     fn started(execution: Execution, started: Self::Started) -> bool;
@@ -177,21 +186,23 @@ fn jit_of(i: &pg_sys::JitInstrumentation) -> Jit {
 }
 
 /// A record and its place on a list: of the open ones, or of the free ones.
-struct Node<R> {
+struct Node<R, O> {
     callback: pg_sys::MemoryContextCallback,
     context: Context,
-    next: *mut Node<R>,
+    /// What is measured of the hooks' own work, if it is.
+    own: Option<O>,
+    next: *mut Self,
     query: *mut pg_sys::QueryDesc,
     record: R,
 }
 
-/// Open records, the newest first. Of `Node<H::Record>` for the one `H` that is installed.
+/// Open records, the newest first. Of `Node<H::Record, H::Own>` for the one `H` that is installed.
 static OPEN: Local<*mut core::ffi::c_void> = Local::new(null_mut());
 /// Nodes whose callback waits nowhere. Their memory is never given back, so as many exist as there were executions
 /// open at once; taking one from here is much cheaper than allocating in the execution's memory context.
 static FREE: Local<*mut core::ffi::c_void> = Local::new(null_mut());
 
-impl<R: Default> Node<R> {
+impl<R: Default, O: Copy + Default> Node<R, O> {
     /// The execution's node among the open ones.
     #[inline(always)]
     fn find(query: *mut pg_sys::QueryDesc) -> *mut Self {
@@ -208,7 +219,7 @@ impl<R: Default> Node<R> {
     /// A node that waits in the execution's memory context and is the first of the open ones; null when memory is
     /// short.
     #[inline(always)]
-    fn open<H: ExecutorHooks<Record = R>>(query: *mut pg_sys::QueryDesc) -> *mut Self {
+    fn open<H: ExecutorHooks<Record = R, Own = O>>(query: *mut pg_sys::QueryDesc) -> *mut Self {
         let mut node: *mut Self = FREE.get().cast();
         if node.is_null() {
             node = Self::make::<H>();
@@ -233,7 +244,7 @@ impl<R: Default> Node<R> {
 
     #[cold]
     #[inline(never)]
-    fn make<H: ExecutorHooks<Record = R>>() -> *mut Self {
+    fn make<H: ExecutorHooks<Record = R, Own = O>>() -> *mut Self {
         let mut one: Vec<Self> = Vec::new();
         if one.try_reserve_exact(1).is_err() {
             return null_mut();
@@ -241,11 +252,13 @@ impl<R: Default> Node<R> {
         let node = one.as_mut_ptr();
         core::mem::forget(one);
         let callback =
-            pg_sys::MemoryContextCallback { func: Some(gone::<R>), arg: node.cast(), next: null_mut() };
+            pg_sys::MemoryContextCallback { func: Some(gone::<R, O>), arg: node.cast(), next: null_mut() };
         let context = Context::new(raised::<H>, node.cast());
         let record = R::default();
         // SAFETY: room for one, that nothing else refers to.
-        unsafe { node.write(Node { callback, context, next: null_mut(), query: null_mut(), record }) };
+        unsafe {
+            node.write(Node { callback, context, own: None, next: null_mut(), query: null_mut(), record })
+        };
         node
     }
 
@@ -283,6 +296,14 @@ impl<R: Default> Node<R> {
     }
 
     /// # Safety
+    /// Null or a live node.
+    #[inline(always)]
+    unsafe fn is_measured(node: *mut Self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { !node.is_null() && (*node).own.is_some() }
+    }
+
+    /// # Safety
     /// Null or a live node whose record nothing else refers to while the result is used.
     #[inline(always)]
     unsafe fn record<'a>(node: *mut Self) -> Option<&'a mut R> {
@@ -293,7 +314,7 @@ impl<R: Default> Node<R> {
 
 /// A message is being raised in the work of an execution that has a record.
 unsafe extern "C-unwind" fn raised<H: ExecutorHooks>(node: *mut core::ffi::c_void) {
-    let node: *const Node<H::Record> = node.cast();
+    let node: *const Node<H::Record, H::Own> = node.cast();
     // SAFETY: on the stack of contexts only while its execution is at work, during which no one else looks at the record.
     unsafe {
         H::raised(Execution::new((*node).query), &(*node).record, Context::id(&raw const (*node).context))
@@ -307,7 +328,7 @@ unsafe extern "C-unwind" fn raised<H: ExecutorHooks>(node: *mut core::ffi::c_voi
 #[inline(always)]
 unsafe fn work<H: ExecutorHooks>(
     query: *mut pg_sys::QueryDesc,
-    node: *mut Node<H::Record>,
+    node: *mut Node<H::Record, H::Own>,
     span: H::Span,
     work: impl FnOnce(),
 ) {
@@ -335,8 +356,8 @@ unsafe fn unrecorded<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, span: H::S
 }
 
 /// The execution's memory is going: after its end, or because of an error.
-unsafe extern "C-unwind" fn gone<R: Default>(node: *mut core::ffi::c_void) {
-    let node: *mut Node<R> = node.cast();
+unsafe extern "C-unwind" fn gone<R: Default, O: Copy + Default>(node: *mut core::ffi::c_void) {
+    let node: *mut Node<R, O> = node.cast();
     // SAFETY: what `open` registered; its memory is never given back.
     unsafe {
         if !(*node).query.is_null() {
@@ -412,23 +433,65 @@ unsafe fn start<H: ExecutorHooks>(
 ) {
     // SAFETY: as in `executor_start`.
     unsafe {
+        if H::is_measured() {
+            return start_measured::<H>(query, eflags, next);
+        }
         let started = H::starting(Execution::new(query));
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         if H::started(Execution::new(query), started) {
-            open::<H>(query, started);
+            open::<H>(query, started, None);
         }
     }
 }
 
 /// # Safety
 /// As for the hook.
+#[cold]
+#[inline(never)]
+unsafe fn start_measured<H: ExecutorHooks>(
+    query: *mut pg_sys::QueryDesc,
+    eflags: i32,
+    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
+) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
+        let mut own = H::Own::default();
+        H::begin(&mut own);
+        let started = H::starting(Execution::new(query));
+        H::end(&mut own);
+        context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
+        H::begin(&mut own);
+        if H::started(Execution::new(query), started) {
+            open::<H>(query, started, Some(own));
+            measure::<H>(Node::find(query), H::end);
+        }
+    }
+}
+
+/// Begins or ends a piece of the hooks' own work in an execution in which it is measured.
+///
+/// # Safety
+/// Null or a live node.
 #[inline(always)]
-unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Started) {
-    let node = Node::<H::Record>::open::<H>(query);
+unsafe fn measure<H: ExecutorHooks>(node: *mut Node<H::Record, H::Own>, piece: fn(&mut H::Own)) {
+    // SAFETY: the caller's promise.
+    if let Some(own) = unsafe { node.as_mut() }.and_then(|node| node.own.as_mut()) {
+        piece(own);
+    }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(always)]
+unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Started, own: Option<H::Own>) {
+    let node = Node::<H::Record, H::Own>::open::<H>(query);
     // SAFETY: as in `executor_start`; the node was opened just now.
     unsafe {
         match Node::record(node) {
-            Some(record) => H::opened(Execution::new(query), started, record),
+            Some(record) => {
+                (*node).own = own;
+                H::opened(Execution::new(query), started, record);
+            }
             None => H::not_opened(),
         }
     }
@@ -472,10 +535,42 @@ macro_rules! executor_run {
         ) {
             // SAFETY: as in `executor_start`. While the execution runs its memory context, hence its node, stays.
             unsafe {
-                let node = Node::<H::Record>::find(query);
+                let node = Node::<H::Record, H::Own>::find(query);
+                if Node::is_measured(node) {
+                    return run_measured::<H>(query, node, direction, count, $($execute_once,)? next);
+                }
                 let span = H::running(Node::record(node));
                 work::<H>(query, node, span, || next(query, direction, count $(, $execute_once)?));
                 H::ran(Execution::new(query), span, Node::record(node));
+            }
+        }
+
+        /// # Safety
+        /// As for the hook, and a live node.
+        #[cold]
+        #[inline(never)]
+        unsafe fn run_measured<H: ExecutorHooks>(
+            query: *mut pg_sys::QueryDesc,
+            node: *mut Node<H::Record, H::Own>,
+            direction: pg_sys::ScanDirection::Type,
+            count: u64,
+            $($execute_once: bool,)?
+            next: unsafe extern "C-unwind" fn(
+                *mut pg_sys::QueryDesc,
+                pg_sys::ScanDirection::Type,
+                u64,
+                $(executor_run!(@type $execute_once))?
+            ),
+        ) {
+            // SAFETY: as in `run`.
+            unsafe {
+                measure::<H>(node, H::begin);
+                let span = H::running(Node::record(node));
+                measure::<H>(node, H::end);
+                work::<H>(query, node, span, || next(query, direction, count $(, $execute_once)?));
+                measure::<H>(node, H::begin);
+                H::ran(Execution::new(query), span, Node::record(node));
+                measure::<H>(node, H::end);
             }
         }
     };
@@ -504,7 +599,7 @@ unsafe fn finish_modifying<H: ExecutorHooks>(
 ) {
     // SAFETY: as in `executor_run`.
     unsafe {
-        let node = Node::<H::Record>::find(query);
+        let node = Node::<H::Record, H::Own>::find(query);
         let span = H::finishing(Node::record(node));
         work::<H>(query, node, span, || next(query));
         H::finished(span, Node::record(node));
@@ -528,11 +623,31 @@ unsafe fn end<H: ExecutorHooks>(
 ) {
     // SAFETY: as in `executor_start`.
     unsafe {
-        let node = Node::<H::Record>::find(query);
-        H::ending(Execution::new(query), Node::record(node));
+        let node = Node::<H::Record, H::Own>::find(query);
+        if Node::is_measured(node) {
+            end_measured::<H>(query, node);
+        } else {
+            H::ending(Execution::new(query), Node::record(node));
+        }
         if !node.is_null() {
             Node::close(node);
         }
         next(query)
+    }
+}
+
+/// # Safety
+/// As for the hook, and a live node.
+#[cold]
+#[inline(never)]
+unsafe fn end_measured<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, node: *mut Node<H::Record, H::Own>) {
+    // SAFETY: as in `end`.
+    unsafe {
+        measure::<H>(node, H::begin);
+        H::ending(Execution::new(query), Node::record(node));
+        measure::<H>(node, H::end);
+        if let Some(own) = (*node).own {
+            H::measured(own, &(*node).record);
+        }
     }
 }

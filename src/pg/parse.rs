@@ -65,6 +65,8 @@ pub trait ParseHooks {
     fn identifies(once: impl FnOnce() -> bool) -> Identify;
     /// Whether nothing is to be done for a statement with this identifier.
     fn knows(queryid: u64) -> bool;
+    /// Does the identifying of a client's statement.
+    fn identifying(identify: impl FnOnce());
     /// A number that changes when what was known no longer is.
     fn era() -> u32;
     /// The statement has the identifier that its text had before.
@@ -99,7 +101,7 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
             match H::identifies(|| is_once(&*pstate)) {
                 Identify::No => jstate,
                 Identify::ByText if PREVIOUS.get().is_none() && (*query).utilityStmt.is_null() => {
-                    return identified::<H>(&*pstate, &mut *query);
+                    return H::identifying(|| identified::<H>(&*pstate, &mut *query));
                 }
                 _ => jumble(query, (*pstate).p_sourcetext),
             }
