@@ -5,6 +5,7 @@
 //! plain arithmetic, no branch that can fail.
 
 use crate::histogram::Histogram;
+use crate::variance::Shared;
 use serde::{Deserialize, Serialize};
 
 /// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
@@ -63,9 +64,8 @@ pub struct Event<'a> {
     pub workers: [u32; 2],
     /// When the top-level statement around it began, in microseconds of the server's epoch.
     pub at: i64,
-    /// Whether the event is a draw of its own (top level): then its square is added to the variance here. Nested
-    /// ones share their top-level statement's draw and are squared together by [`Counters::add_variance`].
-    pub own_draw: bool,
+    /// What the same draw has added to the entry before. Matters only with a weight above 1.
+    pub shared: Shared,
 }
 
 /// An execution that was ended by an error.
@@ -261,9 +261,8 @@ pub struct Counters {
     /// before the first.
     pub first_exec: i64,
     pub last_exec: i64,
-    /// Sum of w(w-1) over draws: the estimated variance of `exec.calls`.
+    /// The estimated variances of `exec.calls` and, ms^2, of `exec.total`; see [`crate::variance`].
     pub calls_variance: f64,
-    /// Sum of w(w-1)t^2 over draws: the estimated variance of `exec.total`, ms^2.
     pub time_variance: f64,
     pub plan: Timing,
     pub blocks: [f64; BLOCKS],
@@ -278,7 +277,7 @@ pub struct Counters {
 }
 
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
-const NS_PER_MS: f64 = 1e6;
+pub const NS_PER_MS: f64 = 1e6;
 
 impl Counters {
     #[inline(always)]
@@ -295,8 +294,8 @@ impl Counters {
                 self.executed(e.at);
                 self.rows += w * e.rows as i64 as f64;
                 self.histogram.add(w, ns);
-                if w > 1.0 && e.own_draw {
-                    self.add_variance(w, 1.0, ms);
+                if w > 1.0 {
+                    self.add_variance(w, ms, &e.shared);
                 }
             }
         }
@@ -373,12 +372,21 @@ impl Counters {
         Counters { histogram: Histogram::default(), ..*self }
     }
 
-    /// Adds one draw's squared calls and time (ms) to the variances of the totals.
+    /// One execution's square, and its products with those before it that shared its draw.
     #[inline]
-    pub fn add_variance(&mut self, weight: f64, calls: f64, ms: f64) {
-        let k = weight * (weight - 1.0);
-        self.calls_variance += k * calls * calls;
-        self.time_variance += k * ms * ms;
+    fn add_variance(&mut self, w: f64, ms: f64, shared: &Shared) {
+        self.calls_variance += w * (w - 1.0 + 2.0 * shared.calls);
+        self.time_variance += w * ms * ((w - 1.0) * ms + 2.0 * shared.ms);
+    }
+
+    /// Standard error of `exec.calls`; 0 where everything was looked at.
+    pub fn calls_stderr(&self) -> f64 {
+        self.calls_variance.sqrt()
+    }
+
+    /// Standard error of `exec.total`, ms.
+    pub fn time_stderr(&self) -> f64 {
+        self.time_variance.sqrt()
     }
 
     #[cold]
@@ -457,7 +465,7 @@ mod tests {
             jit: None,
             workers: [0; 2],
             at: 1,
-            own_draw: true,
+            shared: Shared::NOTHING,
         }
     }
 

@@ -6,7 +6,7 @@
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
 //!   entry, [`failures`] tells what failed, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
-//! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`key`],
+//! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`variance`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
 //!   [`histogram`], [`memo`], [`primitives`].
 //!
@@ -39,6 +39,7 @@ pub mod stripes;
 pub mod table;
 pub mod textpool;
 pub mod ticks;
+pub mod variance;
 
 #[allow(unsafe_code)]
 pub mod pg;
@@ -63,8 +64,6 @@ mod sampling;
 mod stats_fn;
 #[cfg(feature = "server")]
 mod store;
-#[cfg(feature = "server")]
-mod variance;
 
 #[cfg(feature = "pg_test")]
 #[path = "../pg_test/mod.rs"]

@@ -20,11 +20,11 @@
 //! which everything nested inherits, and the utility statement that is being executed, which what EXPLAIN explains is
 //! analysed in.
 
+use crate::failures;
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::xact::{self, TransactionHooks};
-use crate::{failures, variance};
 
 static LEVEL: Local<i32> = Local::new(0);
 /// Whether the level is 1 for the deferred triggers of a commit.
@@ -202,9 +202,6 @@ fn placed_in_executing(statement: &Statement) -> Option<Statement> {
 fn triggers_have_run() {
     COMMITTING.set(false);
     LEVEL.set(0);
-    if variance::is_open() {
-        variance::close();
-    }
 }
 
 fn settle_failures() {

@@ -1,10 +1,11 @@
-//! The draw of this backend's top-level statements.
+//! The draw of this backend's top-level statements, and what they share by it.
 
 use crate::draw::{Draw, Random};
 use crate::guc::{self, Drawing};
+use crate::key::Key;
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
-use crate::variance;
+use crate::variance::{Cluster, Clusters, Shared};
 use rand::rngs::{SmallRng, SysRng};
 use rand::{Rng, SeedableRng};
 
@@ -23,6 +24,12 @@ static DRAW: LocalRef<Option<Draw<Backend>>> = LocalRef::new(None);
 static SKIP: Local<u64> = Local::new(0);
 /// Whether the rate was set since the last draw.
 static RESET: Local<bool> = Local::new(false);
+
+/// Number of the last draw that was won below rate 1.
+static WON: Local<u64> = Local::new(0);
+/// Number of the one that what runs now is under.
+static CLUSTER: Local<u64> = Local::new(0);
+static CLUSTERS: LocalRef<Clusters> = LocalRef::new(Clusters::new());
 
 /// Weight of the top-level statement that begins now; 0 when it is not looked at.
 #[inline(always)]
@@ -54,9 +61,6 @@ pub fn rate_set() {
 
 #[inline(never)]
 fn draw_at(rate: f64) -> f64 {
-    if variance::is_open() {
-        variance::close(); // left over from a statement that failed
-    }
     let drawn = DRAW.with(|draw| {
         let draw = draw.get_or_insert_with(seed);
         if RESET.replace(false) {
@@ -66,8 +70,37 @@ fn draw_at(rate: f64) -> f64 {
     });
     drawn.map_or(0.0, |drawn| {
         SKIP.set(drawn.skip);
+        if drawn.weight > 0.0 {
+            WON.set(WON.get() + 1);
+            CLUSTER.set(WON.get());
+        }
         drawn.weight
     })
+}
+
+/// Number of the draw that what runs now is under. Means nothing where that is not looked at, or everything is.
+#[inline(always)]
+pub fn cluster() -> u64 {
+    CLUSTER.get()
+}
+
+/// What runs from now on is under an earlier draw, as [`cluster`] told it.
+#[inline(always)]
+pub fn set_cluster(number: u64) {
+    CLUSTER.set(number);
+}
+
+/// What an execution shares with others of its draw, for [`Event::shared`](crate::counters::Event::shared). Once for
+/// each that is recorded.
+#[inline(always)]
+pub fn shared(cluster: u64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
+    if weight > 1.0 { shared_below_rate_1(cluster, key, weight, nanoseconds) } else { Shared::NOTHING }
+}
+
+#[inline(never)]
+fn shared_below_rate_1(number: u64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
+    let shared = CLUSTERS.with(|c| c.add(Cluster { number, weight }, key, weight, nanoseconds));
+    shared.unwrap_or(Shared::NOTHING)
 }
 
 #[cold]

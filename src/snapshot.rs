@@ -169,6 +169,7 @@ fn value<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Option<T> {
 mod tests {
     use super::*;
     use crate::counters::{Event, Kind};
+    use crate::variance::Shared;
 
     fn sample() -> (Header, Vec<Saved>) {
         let mut counters = Counters::default();
@@ -182,7 +183,7 @@ mod tests {
                 jit: None,
                 workers: [0; 2],
                 at: 5,
-                own_draw: true,
+                shared: Shared::NOTHING,
             });
         }
         let entry = |queryid: u64, text: &[u8]| Saved {

@@ -103,8 +103,8 @@ fn stats_row<'a>(
     let executed = |at: i64| if at != 0 { Value::Timestamptz(at) } else { Value::Null };
     row.add([
         Value::Int8(c.sampled_calls as i64),
-        Value::Float8(c.calls_variance.sqrt()),
-        Value::Float8(c.time_variance.sqrt()),
+        Value::Float8(c.calls_stderr()),
+        Value::Float8(c.time_stderr()),
     ]);
     row.add(if tells_percentiles { percentiles(body) } else { [Value::Null; 4] });
     row.add([int(c.failures.errors), int(c.failures.cancels), Value::Float8(c.failures.time)]);

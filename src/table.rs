@@ -757,6 +757,7 @@ mod tests {
     use crate::counters::{Event, Kind};
     use crate::stripes::{SETS, Stripe, StripesState};
     use crate::textpool::{Block, PoolState};
+    use crate::variance::Shared;
     use std::sync::RwLock;
     use std::sync::atomic::AtomicBool;
 
@@ -861,7 +862,7 @@ mod tests {
                 jit: None,
                 workers: [0; 2],
                 at,
-                own_draw: true,
+                shared: Shared::NOTHING,
             })
         }
     }

@@ -28,6 +28,9 @@ mod stripes;
 mod table;
 #[path = "../../src/textpool.rs"]
 mod textpool;
+#[path = "../../src/variance.rs"]
+#[allow(dead_code, reason = "all is looked at here")]
+mod variance;
 #[allow(unsafe_code)]
 #[path = "../../src/pg"]
 mod pg {
@@ -47,6 +50,7 @@ use std::time::{Duration, Instant};
 use stripes::{SETS, Stripe, Stripes, StripesState};
 use table::{Locks, NewEntry, PARTITIONS, Slot, State, Table, Update, bucket_count};
 use textpool::{BLOCK, Block, PoolState, TextPool};
+use variance::Shared;
 
 /// The bound for an entry with stripes: cost with two threads over cost with one.
 const BOUND: f64 = 1.25;
@@ -59,7 +63,7 @@ const EVENT: Event = Event {
     jit: None,
     workers: [0; 2],
     at: 1,
-    own_draw: true,
+    shared: Shared::NOTHING,
 };
 const NEW: NewEntry = NewEntry { text: b"SELECT price FROM item WHERE id = $1", encoding: 6, now: 100 };
 

@@ -2,7 +2,9 @@
 //!
 //! Bounds are five standard deviations wide: they fail once in two million runs.
 
-use crate::servers::{ALONE, Database, connect, distinct, number, start_with_pgss_rs};
+use postgres::Client;
+
+use crate::servers::{ALONE, BESIDE, Database, connect, distinct, lacks, number, start_with_pgss_rs};
 
 const SIGMAS: f64 = 5.0;
 
@@ -258,4 +260,166 @@ fn the_error_of_nested_statements_is_right_after_failed_top_level_statements() {
     assert!((calls - f64::from(n + 20)).abs() < SIGMAS * theory, "{calls}");
     let stderr = db.number("max(calls_stderr)", "NOT toplevel");
     assert!((stderr / theory - 1.0).abs() < 0.25, "{stderr}, not {theory}");
+}
+
+/// The variance of calls where each draw of weight 2 has added so many: 2 (2 - 1) n^2 for each.
+fn assert_calls_variance(db: &Database, of: &str, draws: &[(f64, f64)]) {
+    let variance = db.number("calls_stderr ^ 2", of);
+    let theory: f64 = draws.iter().map(|(draws, calls)| draws * 2.0 * calls * calls).sum();
+    assert!((variance / theory - 1.0).abs() < 1e-9, "{variance}, not {theory}");
+}
+
+#[test]
+fn statements_that_a_rule_makes_of_one_count_as_one_draw() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE TABLE t (a int); CREATE TABLE log (a int);
+         CREATE RULE twice AS ON INSERT TO t DO ALSO (INSERT INTO log VALUES (1); INSERT INTO log VALUES (2))",
+    );
+    execute(&db, &["pgss_rs.sample_rate=0.5"], "INSERT INTO t VALUES (0)", 300);
+    let of = "query = 'INSERT INTO t VALUES ($1)'";
+    let sampled = db.number("sampled_calls", of);
+    assert!(sampled > 0.0 && sampled % 3.0 == 0.0, "{sampled}");
+    assert_calls_variance(&db, of, &[(sampled / 3.0, 3.0)]);
+}
+
+#[test]
+fn portals_that_take_turns_keep_what_is_nested_in_each_to_its_own_draw() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE FUNCTION nests(n int) RETURNS int LANGUAGE plpgsql AS
+         'BEGIN PERFORM n AS nested_in_portal; RETURN n; END'",
+    );
+    let mut session = db.session_with(&["pgss_rs.track=all", "pgss_rs.sample_rate=0.5"]);
+    for _ in 0..50 {
+        let mut transaction = session.transaction().unwrap();
+        let six = transaction.bind("SELECT nests(n) + 1 FROM generate_series(1, 6) n", &[]).unwrap();
+        let four = transaction.bind("SELECT nests(n) - 1 FROM generate_series(1, 4) n", &[]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(transaction.query_portal(&six, 3).unwrap().len(), 3);
+            assert_eq!(transaction.query_portal(&four, 2).unwrap().len(), 2);
+        }
+        transaction.commit().unwrap();
+    }
+    let drawn = |operator: char| {
+        db.number("coalesce(sum(sampled_calls), 0)", &format!("query LIKE 'SELECT nests(n) {operator} %'"))
+    };
+    let nested = "query = 'SELECT n AS nested_in_portal'";
+    assert_eq!(db.number("sampled_calls", nested), 6.0 * drawn('+') + 4.0 * drawn('-'));
+    assert_calls_variance(&db, nested, &[(drawn('+'), 6.0), (drawn('-'), 4.0)]);
+}
+
+#[test]
+fn what_a_statement_executes_and_what_its_commit_does_count_as_one_draw() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE TABLE t (a int);
+         CREATE FUNCTION on_insert() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM 1, 2; RETURN NEW; END';
+         CREATE TRIGGER now AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION on_insert();
+         CREATE CONSTRAINT TRIGGER later AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW EXECUTE FUNCTION on_insert()",
+    );
+    let mut session = db.session_with(&["pgss_rs.track=all", "pgss_rs.sample_rate=0.5"]);
+    for _ in 0..200 {
+        session.batch_execute("INSERT INTO t VALUES (0)").unwrap();
+    }
+    let drawn = db.number("sampled_calls", "query = 'INSERT INTO t VALUES ($1)'");
+    assert_eq!(db.number("sampled_calls", "query = 'SELECT $1, $2'"), 2.0 * drawn);
+    assert_calls_variance(&db, "query = 'SELECT $1, $2'", &[(drawn, 2.0)]);
+}
+
+/// Two sessions at once send each of the messages, so many times at one rate and then at the other.
+fn send_at_two_rates(db: &Database, settings: &[&str], messages: &[String], times: [(f64, usize); 2]) {
+    let settings = [settings, &["pgss_rs.track_utility=off"]].concat();
+    let work = |mut session: Client| {
+        session.batch_execute("PREPARE p(int) AS SELECT FROM generate_series(1, $1)").unwrap();
+        for (rate, times) in times {
+            session.batch_execute(&format!("SET pgss_rs.sample_rate = {rate}")).unwrap();
+            for message in (0..times).flat_map(|_| messages) {
+                session.batch_execute(message).unwrap();
+            }
+        }
+    };
+    let sessions = [db.session_with(&settings), db.session_with(&settings)];
+    std::thread::scope(|scope| {
+        for session in sessions {
+            scope.spawn(|| work(session));
+        }
+    });
+}
+
+/// Each number is allowed 5.5 standard deviations: eight of them are all within in all but one of three million runs.
+#[test]
+fn two_hundred_thousand_executions_at_two_rates_are_estimated_within_their_errors() {
+    const DEVIATIONS: f64 = 5.5;
+    let db = ALONE.database();
+    // 0 to 4 rows each; drawn at analysis, and at the start of the execution
+    let texts: String = (0..1000).map(|n| format!("SELECT FROM generate_series(1, {});", n % 5)).collect();
+    let executes: String = (0..1000).map(|n| format!("EXECUTE p({});", n % 5)).collect();
+    send_at_two_rates(&db, &[], &[texts, executes], [(0.5, 25), (0.1, 25)]);
+    for of in ["query = 'SELECT FROM generate_series($1, $2)'", "query LIKE 'PREPARE p(int) AS%'"] {
+        let near = |what: &str, is: f64, expected: f64, deviation: f64| {
+            assert!(
+                (is - expected).abs() < DEVIATIONS * deviation,
+                "{what} where {of}: {is}, not {expected}"
+            );
+        };
+        // in each entry 50,000 executions at each rate, each of variance (1 - p) / p; 0 to 4 rows are 30 squared a five
+        let n = 50_000.0;
+        let variance = n * (1.0 + 9.0);
+        near("calls", db.number("calls", of), 2.0 * n, variance.sqrt());
+        near("rows", db.number("rows", of), 2.0 * n * 2.0, (variance * 6.0).sqrt());
+        let drawn_variance = n * (0.5 * 0.5 + 0.1 * 0.9);
+        near("sampled calls", db.number("sampled_calls", of), n * 0.6, drawn_variance.sqrt());
+        // what is drawn adds 2 (2 - 1), or 10 (10 - 1)
+        let of_the_variance = n * (2.0 * 2.0 * 0.5 * 0.5 + 90.0 * 90.0 * 0.1 * 0.9);
+        near("squared error", db.number("calls_stderr ^ 2", of), variance, of_the_variance.sqrt());
+    }
+}
+
+/// Here the truth is what pg_stat_statements measured of the same executions. How long they take is the machine's affair,
+/// so that no distribution can be taken for granted; but Bernstein's inequality bounds the error of a sum by the variance
+/// and the largest possible value of its terms alone: the probability that it is beyond x is at most
+/// 2 exp(-x^2 / 2 / (V + M x / 3)).
+#[test]
+fn total_time_of_a_sample_is_near_what_pg_stat_statements_measured() {
+    if lacks("pg_stat_statements") {
+        return;
+    }
+    const FALSE_ALARM: f64 = 5e-7;
+    let db = BESIDE.database();
+    let message = "SELECT count(*) FROM generate_series(1, 2000);".repeat(100);
+    send_at_two_rates(&db, &["pg_stat_statements.track_utility=off"], &[message], [(0.5, 30), (0.25, 30)]);
+
+    let of = "query = 'SELECT count(*) FROM generate_series($1, $2)'";
+    let columns = "calls, total_exec_time, mean_exec_time, stddev_exec_time, max_exec_time";
+    let truth = db.ask(&format!("SELECT {columns} FROM pg_stat_statements WHERE dbid = {} AND {of}", db.oid));
+    let truth = truth[0].iter().map(|value| value.as_deref().unwrap().parse::<f64>().unwrap());
+    let [calls, total, mean, stddev, max] = truth.collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(calls, 12_000.0);
+    // as if all had been drawn at the lower rate
+    let odds = 3.0;
+    let variance = odds * calls * (mean * mean + stddev * stddev);
+    let (l, linear) = ((2.0 / FALSE_ALARM).ln(), (2.0 / FALSE_ALARM).ln() * odds * max / 3.0);
+    let bound = linear + (linear * linear + 2.0 * l * variance).sqrt();
+    // and pg_stat_statements' own readings of the clock are in our times
+    let estimate = db.number("total_exec_time", of);
+    assert!((estimate - total).abs() < bound + 0.05 * total, "{estimate} for {total}, +- {bound}");
+}
+
+#[test]
+fn the_error_of_total_time_is_what_times_and_weights_make_it() {
+    let db = ALONE.database();
+    let rate = 0.25;
+    execute(
+        &db,
+        &[&format!("pgss_rs.sample_rate={rate}")],
+        "SELECT count(*) FROM generate_series(1, 200)",
+        2000,
+    );
+    // at one rate the sum of w (w - 1) t^2 is w - 1 times that of w t^2, which mean and deviation tell
+    let squares = "calls * (mean_exec_time ^ 2 + stddev_exec_time ^ 2)";
+    let theory = (1.0 / rate - 1.0) * db.number(squares, "true");
+    let variance = db.number("total_exec_time_stderr ^ 2", "true");
+    assert!((variance / theory - 1.0).abs() < 1e-9, "{variance}, not {theory}");
 }

@@ -12,7 +12,8 @@ use crate::pg::context::{Id, Watched};
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::server;
 use crate::store::{self, TextOf};
-use crate::{nesting, variance};
+use crate::variance::Shared;
+use crate::{nesting, sampling};
 
 /// What is gathered of an execution that is looked at.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub struct Record {
     /// Where its entry was when it started.
     place: Option<u32>,
     weight: f64,
+    /// Number of the draw.
+    cluster: u64,
     /// When the client's message came that started it.
     at: i64,
     nanoseconds: u64,
@@ -77,7 +80,7 @@ impl ExecutorHooks for Hooks {
     fn passing() -> i32 {
         let level = nesting::enter_next();
         if level == 0 {
-            run_under(0.0);
+            run_under(0.0, 0);
         }
         level
     }
@@ -137,6 +140,7 @@ impl ExecutorHooks for Hooks {
         record.key = started.key(execution.queryid());
         record.place = store::expect(&record.key);
         record.weight = nesting::weight();
+        record.cluster = sampling::cluster();
         record.at = server::statement_start();
         record.nanoseconds = 0;
         record.rows = 0;
@@ -154,7 +158,8 @@ impl ExecutorHooks for Hooks {
     fn running(record: Option<&mut Record>) -> i32 {
         let level = nesting::level();
         if level == 0 {
-            run_under(record.as_ref().map_or(0.0, |r| r.weight));
+            let (weight, cluster) = record.as_ref().map_or((0.0, 0), |r| (r.weight, r.cluster));
+            run_under(weight, cluster);
         }
         nesting::enter(level);
         if let Some(record) = record {
@@ -199,20 +204,12 @@ impl ExecutorHooks for Hooks {
     }
 
     #[inline(always)]
-    fn waits_for_end() -> bool {
-        variance::is_open()
-    }
-
-    #[inline(always)]
     fn ending(execution: Execution, record: Option<&mut Record>) {
         if let Some(record) = record
             && record.key.queryid != 0
             && record.is_kept()
         {
             record.store(execution);
-        }
-        if variance::is_open() && nesting::level() == 0 {
-            variance::close();
         }
     }
 }
@@ -277,26 +274,22 @@ impl Record {
     #[inline(never)]
     fn store(&self, execution: Execution) {
         let jit = execution.jit();
-        let event = self.event(execution, jit.as_ref());
-        let place = self.place.filter(|place| store::record_at_once(*place, &self.key, &event));
-        let place = place.or_else(|| self.store_slowly(execution));
-        if self.weight > 1.0
-            && !self.key.toplevel
-            && let Some(place) = place
-        {
-            variance::note(place, &self.key, self.weight, self.nanoseconds);
+        let shared = sampling::shared(self.cluster, &self.key, self.weight, self.nanoseconds);
+        let event = self.event(execution, jit.as_ref(), shared);
+        if !self.place.is_some_and(|place| store::record_at_once(place, &self.key, &event)) {
+            self.store_slowly(execution, shared);
         }
     }
 
     #[inline(never)]
-    fn store_slowly(&self, execution: Execution) -> Option<u32> {
+    fn store_slowly(&self, execution: Execution, shared: Shared) {
         let jit = execution.jit();
-        let event = self.event(execution, jit.as_ref());
-        store::record(&self.key, &event, TextOf::Carried, || execution.statement())
+        let event = self.event(execution, jit.as_ref(), shared);
+        store::record(&self.key, &event, TextOf::Carried, || execution.statement());
     }
 
     #[inline(always)]
-    fn event<'a>(&'a self, execution: Execution, jit: Option<&'a Jit>) -> Event<'a> {
+    fn event<'a>(&'a self, execution: Execution, jit: Option<&'a Jit>, shared: Shared) -> Event<'a> {
         Event {
             kind: Kind::Exec,
             weight: self.weight,
@@ -306,7 +299,7 @@ impl Record {
             jit,
             workers: execution.workers(),
             at: self.at,
-            own_draw: self.key.toplevel,
+            shared,
         }
     }
 }

@@ -32,6 +32,7 @@ static PLANNED_IN: Local<i64> = Local::new(i64::MIN);
 /// before 17 those of a DO block while utility statements do not count) draws for itself.
 static PARSED_IN: Local<i64> = Local::new(i64::MIN);
 static PARSED_WEIGHT: Local<f64> = Local::new(0.0);
+static PARSED_CLUSTER: Local<u64> = Local::new(0);
 
 /// Draws for a client's statement that is being analysed, to be executed in this message; whether it is looked at.
 #[inline(never)]
@@ -41,8 +42,15 @@ fn draw_for_parsed() -> bool {
     }
     let weight = sampling::draw();
     PARSED_WEIGHT.set(weight);
+    PARSED_CLUSTER.set(sampling::cluster());
     PARSED_IN.set(server::statement_start());
     weight > 0.0
+}
+
+/// What starts now is under the draw that was made for its statement's analysis. The weight.
+fn weight_of_parsed() -> f64 {
+    sampling::set_cluster(PARSED_CLUSTER.get());
+    PARSED_WEIGHT.get()
 }
 
 /// The key of a statement that starts now.
@@ -60,7 +68,7 @@ fn key_of(userid: u32, queryid: u64, level: i32) -> Key {
 #[cold]
 fn draw_for_commit() -> f64 {
     if guc::drawing() == Drawing::Some && PARSED_IN.get() == server::statement_start() {
-        return PARSED_WEIGHT.get();
+        return weight_of_parsed();
     }
     sampling::draw()
 }
@@ -76,7 +84,7 @@ fn draw_at(level: i32, was_planned: bool, statement: impl Fn() -> Statement) {
         Drawing::All if !server::is_parallel_worker() => return nesting::set_weight(1.0),
         Drawing::Some if PARSED_IN.get() == server::statement_start() && statement().is_messages() => {
             PLANNED.set(0);
-            return nesting::set_weight(PARSED_WEIGHT.get());
+            return nesting::set_weight(weight_of_parsed());
         }
         _ => {}
     }
@@ -96,9 +104,10 @@ fn draw_at(level: i32, was_planned: bool, statement: impl Fn() -> Statement) {
 /// A top-level run begins, under the draw that its own start made: a draw for planning that no execution took over is
 /// void, as the weight it left is gone.
 #[inline(always)]
-fn run_under(weight: f64) {
+fn run_under(weight: f64, cluster: u64) {
     PLANNED.set(0);
     nesting::set_weight(weight);
+    sampling::set_cluster(cluster);
 }
 
 /// Whether no draw was made for planning that the execution may have to take over.

@@ -12,6 +12,7 @@ use crate::pg::planner::{self, Passes, PlannerHooks, Planning};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
+use crate::variance::Shared;
 
 struct Planner;
 
@@ -109,7 +110,7 @@ impl PlannerHooks for Planner {
             jit: None,
             workers: [0; 2],
             at: server::statement_start(),
-            own_draw: true,
+            shared: Shared::NOTHING,
         };
         store::record(&key, &event, TextOf::Carried, || statement);
     }

@@ -12,7 +12,7 @@ use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::utility::{self, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
-use crate::{guc, variance};
+use crate::{guc, sampling};
 
 struct Hooks;
 
@@ -20,6 +20,8 @@ struct Hooks;
 pub struct Recorded {
     key: Key,
     weight: f64,
+    /// Number of the draw.
+    cluster: u64,
     at: i64,
     beginning: Beginning,
 }
@@ -80,6 +82,7 @@ impl UtilityHooks for Hooks {
         let recorded = (queryid != 0).then(|| Recorded {
             key: key(queryid, level),
             weight,
+            cluster: sampling::cluster(),
             at: server::statement_start(),
             beginning: Beginning::now(),
         });
@@ -110,9 +113,6 @@ impl UtilityHooks for Hooks {
         if let Some(recorded) = span.recorded {
             recorded.store(utility, rows);
         }
-        if span.level == 0 && variance::is_open() {
-            variance::close();
-        }
     }
 }
 
@@ -142,16 +142,10 @@ impl Recorded {
             jit: None,
             workers: [0; 2],
             at: self.at,
-            own_draw: self.key.toplevel,
+            shared: sampling::shared(self.cluster, &self.key, weight, nanoseconds),
         };
         let statement = || utility.statement.with_queryid(self.key.queryid);
-        let slot = store::record(&self.key, &event, text, statement);
-        if !self.key.toplevel
-            && weight > 1.0
-            && let Some(slot) = slot
-        {
-            variance::note(slot, &self.key, weight, nanoseconds);
-        }
+        store::record(&self.key, &event, text, statement);
     }
 }
 

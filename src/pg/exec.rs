@@ -81,8 +81,6 @@ pub trait ExecutorHooks: 'static {
     /// Around the executor's finish, where that may have work to do.
     fn finishing(record: Option<&mut Self::Record>) -> Self::Span;
     fn finished(span: Self::Span, record: Option<&mut Self::Record>);
-    /// Whether `ending` has something to do even where no execution has a record.
-    fn waits_for_end() -> bool;
     /// The last look at the execution before its memory goes.
     fn ending(execution: Execution, record: Option<&mut Self::Record>);
 }
@@ -610,7 +608,7 @@ unsafe extern "C-unwind" fn executor_end<H: ExecutorHooks>(query: *mut pg_sys::Q
     // SAFETY: as in `executor_start`.
     unsafe {
         let next = PREVIOUS_END.get().unwrap_or(raw::standard_ExecutorEnd);
-        if OPEN.get().is_null() && !H::waits_for_end() { next(query) } else { end::<H>(query, next) }
+        if OPEN.get().is_null() { next(query) } else { end::<H>(query, next) }
     }
 }
 

@@ -8,6 +8,7 @@ use super::*;
 use crate::counters::{Event, Kind};
 use crate::stripes::{SETS, Stripe, StripesState};
 use crate::textpool::PoolState;
+use crate::variance::Shared;
 use loom::sync::{Arc, RwLock};
 use loom::thread;
 
@@ -121,7 +122,7 @@ fn rows(c: &mut Counters, rows: u64) {
         jit: None,
         workers: [0; 2],
         at: 1,
-        own_draw: true,
+        shared: Shared::NOTHING,
     })
 }
 
