@@ -106,7 +106,7 @@ impl Failure {
     /// query_canceled
     const CANCELED: i32 = Self::packed(*b"57014");
 
-    const fn packed(sqlstate: [u8; 5]) -> i32 {
+    pub const fn packed(sqlstate: [u8; 5]) -> i32 {
         let (mut code, mut n) = (0, 0);
         while n < 5 {
             code |= ((sqlstate[n] - b'0') as i32) << (6 * n);

@@ -64,22 +64,22 @@ impl<R: Random> Draw<R> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// Draws statement by statement, as a backend does.
-    struct Backend {
+    pub struct Backend {
         draw: Draw<Seeded>,
         skip: u64,
         rate: f64,
     }
 
     impl Backend {
-        fn new(seed: u64) -> Self {
+        pub fn new(seed: u64) -> Self {
             Backend { draw: Draw::new(Seeded(seed)), skip: 0, rate: f64::NAN }
         }
 
-        fn weight(&mut self, rate: f64) -> f64 {
+        pub fn weight(&mut self, rate: f64) -> f64 {
             if rate != self.rate {
                 (self.rate, self.skip) = (rate, 0);
                 self.draw.forget();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     /// splitmix64
-    struct Seeded(u64);
+    pub struct Seeded(pub u64);
     impl Random for Seeded {
         fn bits(&mut self) -> u64 {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -41,6 +41,9 @@ pub mod textpool;
 pub mod ticks;
 pub mod variance;
 
+#[cfg(all(test, not(loom)))]
+mod simulation;
+
 #[allow(unsafe_code)]
 pub mod pg;
 

@@ -1,5 +1,5 @@
-//! README.md's SQL: every block runs, in order, in one session of psql; where a `text` block follows, it is what psql
-//! printed.
+//! The SQL of README.md and of docs/sampling.md: every block runs, in order, in one session of psql; where a `text` block
+//! follows, it is what psql printed.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,10 +39,20 @@ fn without_trailing_space(text: &str) -> String {
 
 #[test]
 fn readme_sql_runs_and_prints_what_the_page_shows() {
+    assert!(run("README.md") >= 3);
+}
+
+/// What it prints is different each time.
+#[test]
+fn sql_of_the_page_on_sampling_runs() {
+    run("docs/sampling.md");
+}
+
+/// How many outputs were compared.
+fn run(page: &str) -> usize {
     // cargo runs tests in the package's directory
-    let page = std::fs::read_to_string("README.md").unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
     let blocks = blocks(&page);
-    assert!(blocks.iter().filter(|b| b.shown.is_some()).count() >= 3);
 
     let cluster = servers::start(&[("shared_preload_libraries", "pgss_rs")]);
     let psql = pg_config(Path::new(&servers::pg_config()), "--bindir").unwrap() + "/psql";
@@ -55,17 +65,24 @@ fn readme_sql_runs_and_prints_what_the_page_shows() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let printed = String::from_utf8(output.stdout).unwrap();
+    let mut compared = 0;
     for (block, printed) in blocks.iter().zip(printed.split(MARK)) {
         if let Some(shown) = block.shown {
             assert_eq!(without_trailing_space(printed), without_trailing_space(shown), "{}", block.sql);
+            compared += 1;
         }
     }
+    compared
 }
 
 /// The script as a file to read from.
 fn tempfile(text: &str) -> std::fs::File {
     use std::io::{Seek, Write};
-    let path = std::env::temp_dir().join(format!("pgss_rs_readme_{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!(
+        "pgss_rs_readme_{}_{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
     let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
