@@ -143,6 +143,8 @@ CREATE FUNCTION pgss_rs_info(
     OUT evicted_errors bigint,
     OUT recording_ns double precision,
     OUT recording_share double precision,
+    OUT thinned_calls bigint,
+    OUT last_thinned timestamp with time zone,
     OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,

@@ -1,17 +1,15 @@
 //! Keeps what recording costs a backend under a share of the time that its statements take (`pgss_rs.max_overhead`).
 //!
 //! Time goes by in windows of [`WINDOW`] executions. What one window saw tells the probabilities of the next: how often
-//! each statement came, how long all took together, and what recording one costs. If recording all would cost more than the
-//! share, hot statements are thinned first: all have the same limit of recordings per window, and a statement that comes
-//! less often than that keeps the full rate. (The limit is a water level: the largest L with sum of min(n, L) at most what
-//! may be recorded.) So each probability is certain before its draw, and its inverse is the weight.
+//! each statement came, how long all took together, and what recording one costs. If recording all that the sample rate
+//! wants would cost more than the share, hot statements are thinned first: all have the same limit of recordings per
+//! window, and a statement that comes less often keeps the full rate. (The limit is a water level: the largest L with sum
+//! of min(n, L) at most what may be recorded.) So each probability is certain before its draw, and its inverse is the
+//! weight.
 //!
 //! Statements are told apart by some bits of a hash: those that fall together are thinned together, which costs precision
-//! and biases nothing. Client statements without an identifier before their draw are one statement here.
+//! and biases nothing. Client's statements that have no identifier before their draw are one statement here.
 
-use crate::draw::Random;
-
-/// Executions in a window.
 const WINDOW: u32 = 1024;
 const PLACES: usize = 256;
 /// The place of statements without an identifier.
@@ -21,53 +19,47 @@ const LEAST: f64 = 1.0;
 
 /// One backend's.
 pub struct Budget {
-    /// Executions in this window, estimated where they were drawn without being counted.
-    seen: [f32; PLACES + 1],
+    /// Recordings in this window if nothing were thinned.
+    wanted: [f32; PLACES + 1],
     /// Probabilities in this window, as fractions of the sample rate.
     kept: [f32; PLACES + 1],
+    /// Executions until the window's end.
     left: u32,
-    /// Executions that were thinned out in this window.
+    /// Recordings that were done without, as expected of the probabilities.
     thinned: f64,
     /// Time of the client's statements in this window, estimated, ns.
     time: f64,
 }
 
-/// What a window came to.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Window {
-    /// Executions that were not looked at for the budget's sake.
-    pub thinned: f64,
-}
-
 impl Default for Budget {
     fn default() -> Self {
-        Budget { seen: [0.0; PLACES + 1], kept: [1.0; PLACES + 1], left: WINDOW, thinned: 0.0, time: 0.0 }
+        Budget { wanted: [0.0; PLACES + 1], kept: [1.0; PLACES + 1], left: WINDOW, thinned: 0.0, time: 0.0 }
     }
 }
 
 impl Budget {
-    /// The probability with which the statement with this hash is to be looked at now, at a sample rate. It came once more.
+    /// The statement with this hash is to be drawn for, where the sample rate is `rate`: with this probability.
     pub fn probability(&mut self, hash: u64, rate: f64) -> f64 {
         let place = hash as usize % PLACES;
-        self.seen[place] += 1.0;
-        self.left = self.left.saturating_sub(1);
+        self.saw(place, 1.0, rate);
         rate * f64::from(self.kept[place])
     }
 
-    /// That of statements without an identifier. They are drawn by gaps, so this is asked once for many.
+    /// Likewise for statements without an identifier. They are drawn by gaps, so what is seen of them is told apart.
     pub fn probability_unnamed(&self, rate: f64) -> f64 {
         rate * f64::from(self.kept[UNNAMED])
     }
 
-    /// So many of these came, as far as the draws tell.
-    pub fn saw_unnamed(&mut self, executions: f64) {
-        self.seen[UNNAMED] += executions as f32;
-        self.left = self.left.saturating_sub(executions as u32);
+    /// One of these was drawn, and stands for so many.
+    pub fn saw_unnamed(&mut self, executions: f64, rate: f64) {
+        self.saw(UNNAMED, executions, rate);
     }
 
-    /// An execution was thinned out.
-    pub fn thinned(&mut self) {
-        self.thinned += 1.0;
+    fn saw(&mut self, place: usize, executions: f64, rate: f64) {
+        let wanted = executions * rate;
+        self.wanted[place] += wanted as f32;
+        self.thinned += wanted * (1.0 - f64::from(self.kept[place]));
+        self.left = self.left.saturating_sub(executions as u32);
     }
 
     /// A client's statement was recorded that took so long and stands for `weight`.
@@ -80,129 +72,131 @@ impl Budget {
         self.left == 0
     }
 
-    /// Ends the window: what it came to, and other probabilities from now on. Recording a statement costs `cost` ns, and
-    /// all of it may take `share` of the statements' time.
-    pub fn next(&mut self, rate: f64, cost: f64, share: f64) -> Window {
-        let window = Window { thinned: self.thinned };
-        let may = self.time * share / cost;
-        let level = level(&self.seen.map(|n| f64::from(n) * rate), may).max(LEAST);
-        for (kept, seen) in self.kept.iter_mut().zip(&self.seen) {
-            let wanted = f64::from(*seen) * rate;
+    /// Ends the window. Recording a statement costs `cost` ns, and all of it may take `share` of the statements' time from
+    /// now on. How many recordings were done without in the window.
+    pub fn next(&mut self, cost: f64, share: f64) -> f64 {
+        let level = level(&self.wanted, self.time * share / cost).max(LEAST);
+        for (kept, wanted) in self.kept.iter_mut().zip(self.wanted) {
+            let wanted = f64::from(wanted);
             *kept = if wanted > level { (level / wanted) as f32 } else { 1.0 };
         }
-        (self.seen, self.left, self.thinned, self.time) = ([0.0; PLACES + 1], WINDOW, 0.0, 0.0);
-        window
+        let thinned = self.thinned;
+        (self.wanted, self.left, self.thinned, self.time) = ([0.0; PLACES + 1], WINDOW, 0.0, 0.0);
+        thinned
     }
 }
 
 /// The largest L with the sum of min(n, L) at most `most`.
-fn level(wanted: &[f64], most: f64) -> f64 {
-    let mut sorted: Vec<f64> = Vec::new();
-    if sorted.try_reserve_exact(wanted.len()).is_err() {
-        return f64::INFINITY;
-    }
-    sorted.extend(wanted.iter().filter(|n| **n > 0.0));
-    sorted.sort_unstable_by(f64::total_cmp);
-    let (mut left, mut count) = (most.max(0.0), sorted.len());
-    for n in sorted {
-        if n * count as f64 > left {
-            return left / count as f64;
+fn level(wanted: &[f32; PLACES + 1], most: f64) -> f64 {
+    let mut sorted = *wanted;
+    sorted.sort_unstable_by(f32::total_cmp);
+    let mut left = most.max(0.0);
+    for (n, above) in sorted.iter().zip((1..=sorted.len()).rev()) {
+        let n = f64::from(*n);
+        if n * above as f64 > left {
+            return left / above as f64;
         }
         left -= n;
-        count -= 1;
     }
     f64::INFINITY
-}
-
-/// Whether something with this probability comes to pass.
-pub fn happens(random: &mut impl Random, probability: f64) -> bool {
-    // 53 bits in [0, 1)
-    ((random.bits() >> 11) as f64) < probability * (1u64 << 53) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draw::Draw;
+    use crate::draw::tests::Seeded;
 
-    struct Seeded(u64);
-
-    impl Random for Seeded {
-        fn bits(&mut self) -> u64 {
-            // splitmix64
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        }
+    fn level_of(wanted: &[f32], most: f64) -> f64 {
+        let mut all = [0.0; PLACES + 1];
+        all[..wanted.len()].copy_from_slice(wanted);
+        level(&all, most)
     }
 
     #[test]
     fn the_level_lets_through_what_is_allowed() {
-        assert_eq!(level(&[10.0, 5.0, 1.0], 16.0), f64::INFINITY);
-        assert_eq!(level(&[10.0, 5.0, 1.0], 11.0), 5.0);
-        assert_eq!(level(&[10.0, 5.0, 1.0], 3.0), 1.0);
-        assert_eq!(level(&[10.0, 0.0, 10.0], 4.0), 2.0);
-        assert_eq!(level(&[1.0], 0.0), 0.0);
-        assert_eq!(level(&[], 0.0), f64::INFINITY);
+        assert_eq!(level_of(&[10.0, 5.0, 1.0], 16.0), f64::INFINITY);
+        assert_eq!(level_of(&[10.0, 5.0, 1.0], 11.0), 5.0);
+        assert_eq!(level_of(&[10.0, 5.0, 1.0], 3.0), 1.0);
+        assert_eq!(level_of(&[10.0, 0.0, 10.0], 4.0), 2.0);
+        assert_eq!(level_of(&[1.0], 0.0), 0.0);
+        assert_eq!(level_of(&[], 0.0), f64::INFINITY);
     }
 
-    /// Runs windows of a workload: statements by hash, how many of 1,024 executions are theirs, and what each takes.
-    /// What was recorded of each (weights), how many recordings there were, and the statements' time.
-    fn run(workload: &[(u64, u32, u64)], windows: usize, cost: f64, share: f64) -> (Vec<Vec<f64>>, f64, f64) {
-        let (mut budget, mut random) = (Budget::default(), Seeded(7));
+    struct Run {
+        /// Weights of what was recorded, by statement.
+        recorded: Vec<Vec<f64>>,
+        /// What recording cost, as a share of the statements' time.
+        share: f64,
+        thinned: f64,
+    }
+
+    /// Windows of a workload: statements by hash, how many of the executions are theirs, and what each takes.
+    fn run(workload: &[(u64, u32, u64)], windows: usize, rate: f64, cost: f64, share: f64) -> Run {
+        let (mut budget, mut draw) = (Budget::default(), Draw::new(Seeded(7)));
         let mut recorded = vec![Vec::new(); workload.len()];
-        let (mut recordings, mut time) = (0.0, 0.0);
+        let (mut recordings, mut time, mut thinned) = (0.0, 0.0, 0.0);
         for window in 0..windows {
             for (which, (hash, count, ns)) in workload.iter().enumerate() {
                 for _ in 0..*count {
-                    let p = budget.probability(*hash, 1.0);
-                    time += *ns as f64;
-                    if happens(&mut random, p) {
+                    let p = budget.probability(*hash, rate);
+                    // the first one is let through whole
+                    let counts = f64::from(u8::from(window > 0));
+                    time += counts * *ns as f64;
+                    if draw.happens(p) {
                         recorded[which].push(1.0 / p);
                         budget.took(1.0 / p, *ns);
-                        recordings += f64::from(u8::from(window > 0));
-                    } else {
-                        budget.thinned();
+                        recordings += counts;
                     }
                     if budget.is_over() {
-                        budget.next(1.0, cost, share);
+                        thinned += budget.next(cost, share);
                     }
                 }
             }
         }
-        (recorded, recordings * cost, time * (windows - 1) as f64 / windows as f64)
+        Run { recorded, share: recordings * cost / time, thinned }
     }
 
     #[test]
     fn recording_stays_below_its_share_and_thins_what_is_hot_alone() {
-        // 1,000 of 1 us, 20 of 2 us, 4 of 5 ms, of which recording costs 100 ns
-        let workload = [(1, 1000, 1_000), (2, 20, 2_000), (3, 4, 5_000)];
-        let (recorded, cost, time) = run(&workload, 400, 100.0, 0.01);
-        assert!(cost / time < 0.0115 && cost / time > 0.008, "{}", cost / time);
-        // what is rare is always looked at, but for the first windows
-        assert!(recorded[2].iter().filter(|w| **w > 1.0).count() == 0);
-        assert!(recorded[0].iter().filter(|w| **w > 5.0).count() > 1000);
-        for (which, (_, count, _)) in workload.iter().enumerate() {
-            let (truth, found) = (f64::from(*count) * 400.0, recorded[which].iter().sum::<f64>());
-            let variance: f64 = recorded[which].iter().map(|w| w * (w - 1.0)).sum();
-            assert!((found - truth).abs() <= 4.0 * variance.sqrt(), "{found} for {truth}");
+        let workload = [(1, 1000, 1_000), (2, 20, 2_000), (3, 4, 50_000)];
+        for rate in [1.0, 0.5] {
+            let run = run(&workload, 400, rate, 100.0, 0.01);
+            assert!((0.008..0.0115).contains(&run.share), "{}", run.share);
+            // what is rare is always looked at as often as the rate says
+            assert!(run.recorded[2].iter().all(|w| (*w * rate - 1.0).abs() < 1e-6));
+            assert!(run.recorded[0].iter().filter(|w| **w > 4.0).count() > 1000);
+            for ((_, count, _), weights) in workload.iter().zip(&run.recorded) {
+                let (truth, found) = (f64::from(*count) * 400.0, weights.iter().sum::<f64>());
+                let variance: f64 = weights.iter().map(|w| w * (w - 1.0)).sum();
+                assert!((found - truth).abs() <= 4.0 * variance.sqrt(), "{found} for {truth}");
+            }
+            let recordings = run.recorded.iter().flatten().count() as f64;
+            let wanted = 1024.0 * 400.0 * rate;
+            assert!((run.thinned / (wanted - recordings) - 1.0).abs() < 0.02, "{}", run.thinned);
         }
     }
 
     #[test]
     fn within_the_budget_nothing_is_thinned() {
-        let (recorded, ..) = run(&[(1, 1024, 100_000)], 20, 100.0, 0.01);
-        assert_eq!(recorded[0].len(), 20 * 1024);
-        assert!(recorded[0].iter().all(|w| *w == 1.0));
+        let run = run(&[(1, 1024, 100_000)], 20, 1.0, 100.0, 0.01);
+        assert_eq!((run.recorded[0].len(), run.thinned), (20 * 1024, 0.0));
+        assert!(run.recorded[0].iter().all(|w| *w == 1.0));
+    }
+
+    #[test]
+    fn something_of_every_statement_is_recorded_however_small_the_budget() {
+        let run = run(&[(1, 1000, 1), (2, 24, 1)], 100, 1.0, 1e6, 1e-6);
+        assert!(run.recorded.iter().all(|weights| weights.len() > 50));
     }
 
     #[test]
     fn what_has_no_identifier_is_thinned_together() {
         let mut budget = Budget::default();
-        budget.saw_unnamed(2048.0);
+        budget.saw_unnamed(2048.0, 0.5);
         budget.took(1.0, 1_000_000);
         assert!(budget.is_over());
-        budget.next(0.5, 100.0, 0.01);
+        budget.next(100.0, 0.01);
         // 100 of 1,024 may be recorded
         let p = budget.probability_unnamed(0.5);
         assert!((p - 0.5 * 100.0 / 1024.0).abs() < 1e-6, "{p}");

@@ -7,6 +7,7 @@
 
 use crate::pg::clock::{self, Reading};
 use crate::pg::local::Local;
+use crate::pg::server;
 use crate::store;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -76,5 +77,26 @@ pub fn of_analysis(analyse: impl FnOnce()) {
     own.end();
     if let Some(table) = store::table() {
         table.state.cost.nanoseconds.fetch_add(own.nanoseconds, Relaxed);
+    }
+}
+
+/// Mean cost of a recording in ns, or a guess where none was measured yet.
+pub fn per_recording() -> f64 {
+    const GUESS: f64 = 200.0;
+    let told = store::table().map(|table| {
+        let cost = &table.state.cost;
+        (cost.nanoseconds.load(Relaxed) as f64, cost.measured.load(Relaxed))
+    });
+    // an analysis may be measured before the first recording
+    told.filter(|(ns, measured)| *ns > 0.0 && *measured > 0).map_or(GUESS, |(ns, n)| ns / n as f64)
+}
+
+/// So many recordings were done without for the sake of `max_overhead`.
+pub fn thinned(recordings: f64) {
+    if let Some(table) = store::table()
+        && recordings >= 0.5
+    {
+        table.state.cost.thinned.fetch_add(recordings.round() as u64, Relaxed);
+        table.state.cost.thinned_at.store(server::now(), Relaxed);
     }
 }

@@ -56,6 +56,12 @@ impl<R: Random> Draw<R> {
         Drawn { weight: 1.0 / rate, skip: self.next_gap() }
     }
 
+    /// Whether something with this probability comes to pass, apart from all gaps.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        // 53 bits in [0, 1)
+        ((self.random.bits() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+
     fn next_gap(&mut self) -> u64 {
         // 53 bits in (0, 1]; ln_1p keeps small rates exact. The cast saturates.
         let u = ((self.random.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64;

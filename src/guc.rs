@@ -27,6 +27,10 @@ static SAMPLE_RATE: GucSetting<f64> = GucSetting::<f64>::new(1.0);
 /// Default -1: to know what is slow, everything has to be timed, which is most of what recording costs.
 static SAMPLE_SLOW_MS: GucSetting<i32> = GucSetting::<i32>::new(-1);
 
+/// Percent of the statements' time that recording may take; 0: whatever it takes. Default 0: it takes little, and counts
+/// are exact.
+static MAX_OVERHEAD: GucSetting<f64> = GucSetting::<f64>::new(0.0);
+
 /// Default `top`, as pg_stat_statements.
 static TRACK: GucSetting<Track> = GucSetting::<Track>::new(Track::Top);
 /// Default on, as pg_stat_statements.
@@ -81,7 +85,7 @@ impl gucs::Checked for ClockSource {
     }
 }
 
-/// What `track`, `sample_rate` and `sample_slow_ms` together mean for the draw of a top-level statement.
+/// What `track`, `sample_rate`, `sample_slow_ms` and `max_overhead` together mean for the draw of a top-level statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Drawing {
     Nothing,
@@ -91,7 +95,7 @@ pub enum Drawing {
     Timed,
 }
 
-/// Kept by the assign hooks of all three, as it is asked for every statement.
+/// Kept by the assign hooks of all four, as it is asked for every statement.
 static DRAWING: Local<Drawing> = Local::new(Drawing::All);
 
 #[inline(always)]
@@ -108,29 +112,49 @@ pub fn is_slow(nanoseconds: u64) -> bool {
     nanoseconds >= SLOW.get()
 }
 
-fn set_drawing(track: i32, rate: f64, slow: i32) {
-    let drawing = if track == Track::None as i32 {
-        Drawing::Nothing
-    } else if rate >= 1.0 {
-        Drawing::All
-    } else if slow >= 0 {
-        Drawing::Timed
-    } else if rate <= 0.0 {
-        Drawing::Nothing
-    } else {
-        Drawing::Some
-    };
-    DRAWING.set(drawing);
-    SLOW.set(u64::try_from(slow).map_or(u64::MAX, |ms| ms * 1_000_000));
-    nesting::set_watching(drawing != Drawing::Nothing);
+/// What one of the settings that the draw depends on is about to be; the others are what they are.
+#[derive(Clone, Copy)]
+struct Settings {
+    track: i32,
+    rate: f64,
+    slow: i32,
+    max_overhead: f64,
+}
+
+impl Settings {
+    fn now() -> Self {
+        Settings {
+            track: gucs::choice(&TRACK),
+            rate: sample_rate(),
+            slow: gucs::int(&SAMPLE_SLOW_MS),
+            max_overhead: max_overhead(),
+        }
+    }
+
+    fn apply(self) {
+        let drawing = if self.track == Track::None as i32 {
+            Drawing::Nothing
+        } else if self.rate >= 1.0 && self.max_overhead <= 0.0 {
+            Drawing::All
+        } else if self.slow >= 0 {
+            Drawing::Timed
+        } else if self.rate <= 0.0 {
+            Drawing::Nothing
+        } else {
+            Drawing::Some
+        };
+        DRAWING.set(drawing);
+        SLOW.set(u64::try_from(self.slow).map_or(u64::MAX, |ms| ms * 1_000_000));
+        nesting::set_watching(drawing != Drawing::Nothing);
+        sampling::settings_changed();
+    }
 }
 
 struct RateAssigned;
 
 impl gucs::Assigned<f64> for RateAssigned {
     fn assigned(rate: f64) {
-        set_drawing(gucs::choice(&TRACK), rate, gucs::int(&SAMPLE_SLOW_MS));
-        sampling::rate_set();
+        Settings { rate, ..Settings::now() }.apply();
     }
 }
 
@@ -138,8 +162,15 @@ struct SlowAssigned;
 
 impl gucs::Assigned<i32> for SlowAssigned {
     fn assigned(slow: i32) {
-        set_drawing(gucs::choice(&TRACK), sample_rate(), slow);
-        sampling::rate_set();
+        Settings { slow, ..Settings::now() }.apply();
+    }
+}
+
+struct MaxOverheadAssigned;
+
+impl gucs::Assigned<f64> for MaxOverheadAssigned {
+    fn assigned(max_overhead: f64) {
+        Settings { max_overhead, ..Settings::now() }.apply();
     }
 }
 
@@ -149,8 +180,14 @@ impl gucs::Checked for TrackAssigned {}
 
 impl gucs::Assigned<i32> for TrackAssigned {
     fn assigned(track: i32) {
-        set_drawing(track, sample_rate(), gucs::int(&SAMPLE_SLOW_MS));
+        Settings { track, ..Settings::now() }.apply();
     }
+}
+
+/// Percent; 0 if there is no bound.
+#[inline(always)]
+pub fn max_overhead() -> f64 {
+    gucs::real(&MAX_OVERHEAD)
 }
 
 pub fn sample_rate() -> f64 {
@@ -209,6 +246,15 @@ pub fn init() {
           leaves everything to the draw.",
         &SAMPLE_SLOW_MS,
         -1,
+    );
+    gucs::define_real::<MaxOverheadAssigned>(
+        c"pgss_rs.max_overhead",
+        c"Percentage of the statements' time that recording may take.",
+        c"Each session looks at fewer of its most frequent statements than sample_rate says while recording would take \
+          more. 0 sets no bound.",
+        &MAX_OVERHEAD,
+        0.0,
+        100.0,
     );
     gucs::define_choice::<TrackAssigned, _>(
         c"pgss_rs.track",

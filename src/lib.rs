@@ -8,7 +8,7 @@
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`variance`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
-//!   [`histogram`], [`memo`], [`primitives`].
+//!   [`histogram`], [`memo`], [`budget`], [`primitives`].
 //!
 //! # Locks
 //!

@@ -1,5 +1,7 @@
 //! The draw of this backend's top-level statements, and what they share by it.
 
+use crate::budget::Budget;
+use crate::cost;
 use crate::draw::{Draw, Random};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
@@ -31,13 +33,14 @@ static WON: Local<u64> = Local::new(0);
 static CLUSTER: Local<u64> = Local::new(0);
 static CLUSTERS: LocalRef<Clusters> = LocalRef::new(Clusters::new());
 
-/// Weight of the top-level statement that begins now; 0 when it is not looked at.
+/// Weight of the top-level statement that begins now; 0 when it is not looked at. `queryid` as far as it is known, or 0.
 #[inline(always)]
-pub fn draw() -> f64 {
+pub fn draw(queryid: impl FnOnce() -> u64) -> f64 {
     match guc::drawing() {
         Drawing::Nothing => 0.0,
         _ if server::is_parallel_worker() => 0.0,
         Drawing::All => 1.0,
+        _ if is_bounded() => draw_within_budget(queryid()),
         _ if skips() => 0.0,
         _ => draw_at(guc::sample_rate()),
     }
@@ -53,10 +56,77 @@ pub fn skips() -> bool {
     skip > 0
 }
 
-/// The rate is set: what was drawn for the old one is void.
-pub fn rate_set() {
+/// What was drawn for the old rate is void.
+pub fn settings_changed() {
     SKIP.set(0);
     RESET.set(true);
+}
+
+static BUDGET: LocalRef<Option<Budget>> = LocalRef::new(None);
+
+/// Whether recording may take only a part of the statements' time.
+#[inline(always)]
+pub fn is_bounded() -> bool {
+    guc::max_overhead() > 0.0
+}
+
+#[inline(never)]
+fn draw_within_budget(queryid: u64) -> f64 {
+    let rate = guc::sample_rate();
+    if queryid != 0 {
+        let weight = thin(queryid, rate);
+        if weight > 0.0 {
+            won();
+        }
+        return weight;
+    }
+    if skips() {
+        return 0.0;
+    }
+    let weight = draw_at(with_budget(|b| b.probability_unnamed(rate)).unwrap_or(rate));
+    if weight > 0.0 {
+        with_budget(|b| b.saw_unnamed(weight, rate));
+    }
+    weight
+}
+
+/// Weight of a statement with an identifier where the rate, 0 to 1, is thinned according to how often it comes; 0 when it is
+/// not looked at.
+fn thin(queryid: u64, rate: f64) -> f64 {
+    let probability = with_budget(|b| b.probability(queryid ^ queryid >> 32, rate)).unwrap_or(rate);
+    let happens = DRAW.with(|draw| draw.get_or_insert_with(seed).happens(probability));
+    if happens == Some(true) { 1.0 / probability } else { 0.0 }
+}
+
+/// Calls `f` with the budget, in a window that is not over yet.
+fn with_budget<R>(f: impl FnOnce(&mut Budget) -> R) -> Option<R> {
+    BUDGET.with(|budget| {
+        let budget = budget.get_or_insert_with(Budget::default);
+        if budget.is_over() {
+            let thinned = budget.next(cost::per_recording(), guc::max_overhead() / 100.0);
+            cost::thinned(thinned);
+            settings_changed(); // the gaps were drawn for the old probability
+        }
+        f(budget)
+    })
+}
+
+/// What a nested statement is worth that starts under a draw of this weight: that, or more or 0 if it is thinned once more.
+#[inline(always)]
+pub fn weight_of_nested(queryid: u64, drawn: f64) -> f64 {
+    if drawn > 0.0 && is_bounded() && guc::drawing() != Drawing::All {
+        drawn * thin(queryid, 1.0)
+    } else {
+        drawn
+    }
+}
+
+/// A statement of the client's was recorded.
+#[inline(always)]
+pub fn took(weight: f64, nanoseconds: u64) {
+    if is_bounded() {
+        with_budget(|b| b.took(weight, nanoseconds));
+    }
 }
 
 #[inline(never)]
@@ -71,11 +141,15 @@ fn draw_at(rate: f64) -> f64 {
     drawn.map_or(0.0, |drawn| {
         SKIP.set(drawn.skip);
         if drawn.weight > 0.0 {
-            WON.set(WON.get() + 1);
-            CLUSTER.set(WON.get());
+            won();
         }
         drawn.weight
     })
+}
+
+fn won() {
+    WON.set(WON.get() + 1);
+    CLUSTER.set(WON.get());
 }
 
 /// Number of the draw that what runs now is under. Means nothing where that is not looked at, or everything is.
@@ -91,15 +165,15 @@ pub fn set_cluster(number: u64) {
 }
 
 /// What an execution shares with others of its draw, for [`Event::shared`](crate::counters::Event::shared). Once for
-/// each that is recorded.
+/// each that is recorded. `drawn`: the draw's weight.
 #[inline(always)]
-pub fn shared(cluster: u64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
-    if weight > 1.0 { shared_below_rate_1(cluster, key, weight, nanoseconds) } else { Shared::NOTHING }
+pub fn shared(cluster: u64, drawn: f64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
+    if weight > 1.0 { shared_below_rate_1(cluster, drawn, key, weight, nanoseconds) } else { Shared::NOTHING }
 }
 
 #[inline(never)]
-fn shared_below_rate_1(number: u64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
-    let shared = CLUSTERS.with(|c| c.add(Cluster { number, weight }, key, weight, nanoseconds));
+fn shared_below_rate_1(number: u64, drawn: f64, key: &Key, weight: f64, nanoseconds: u64) -> Shared {
+    let shared = CLUSTERS.with(|c| c.add(Cluster { number, weight: drawn }, key, weight, nanoseconds));
     shared.unwrap_or(Shared::NOTHING)
 }
 

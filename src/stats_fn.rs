@@ -244,6 +244,7 @@ fn pgss_rs_info(mut rows: Rows) {
             .map(|n| n.load(Relaxed) as f64);
     let ratio = |part: f64, of: f64| if of > 0.0 { Value::Float8(part / of) } else { Value::Null };
     let (recording_ns, recording_share) = (ratio(recording, measured), ratio(100.0 * recording, statements));
+    let thinned_at = state.cost.thinned_at.load(Relaxed);
     let sql_version = catalog::extension_version(c"pgss_rs");
     let values = [
         ("dealloc", Value::Int8(table.dealloc() as i64)),
@@ -262,6 +263,8 @@ fn pgss_rs_info(mut rows: Rows) {
         ("evicted_errors", int(evicted.errors)),
         ("recording_ns", recording_ns),
         ("recording_share", recording_share),
+        ("thinned_calls", Value::Int8(state.cost.thinned.load(Relaxed) as i64)),
+        ("last_thinned", if thinned_at == 0 { Value::Null } else { Value::Timestamptz(thinned_at) }),
         ("library_version", text(VERSION.as_bytes())),
         ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
         ("clock_source", text(clock::source().as_bytes())),

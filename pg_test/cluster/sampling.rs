@@ -4,7 +4,7 @@
 
 use postgres::Client;
 
-use crate::servers::{ALONE, BESIDE, Database, connect, distinct, lacks, number, start_with_pgss_rs};
+use crate::servers::{ALONE, BESIDE, Database, connect, distinct, lacks, number, start_with_pgss_rs, value};
 
 const SIGMAS: f64 = 5.0;
 
@@ -100,6 +100,78 @@ fn what_is_not_slow_is_sampled_at_the_rate_all_the_same() {
     let db = ALONE.database();
     execute(&db, &["pgss_rs.sample_slow_ms=0"], "SELECT 1", 100);
     assert_eq!(db.calls("SELECT $1"), (100, 0));
+}
+
+#[test]
+fn within_a_budget_hot_statements_are_thinned_and_rare_ones_are_not() {
+    let cluster = start_with_pgss_rs(&[]);
+    let mut session = connect(&cluster, "postgres");
+    session.batch_execute("SET pgss_rs.max_overhead = 0.2").unwrap();
+    let (hot, rare) = (session.prepare("SELECT 1").unwrap(), session.prepare("SELECT 'rare', 2").unwrap());
+    for n in 0..40_000 {
+        session.query(&hot, &[]).unwrap();
+        if n % 1000 == 999 {
+            session.query(&rare, &[]).unwrap();
+        }
+    }
+    let mut of = |column: &str, query: &str| {
+        number(&mut session, &format!("SELECT {column} FROM pgss_rs_stats WHERE query = '{query}'"))
+    };
+    let (calls, stderr, looked) =
+        (of("calls", "SELECT $1"), of("calls_stderr", "SELECT $1"), of("sampled_calls", "SELECT $1"));
+    assert!(looked < 20_000.0 && stderr > 0.0, "{looked} +- {stderr}");
+    assert!((calls - 40_000.0).abs() < SIGMAS * stderr, "{calls} +- {stderr}");
+    let of_rare = ["calls", "sampled_calls", "calls_stderr"].map(|column| of(column, "SELECT $1, $2"));
+    assert_eq!(of_rare, [40.0, 40.0, 0.0]);
+    let thinned = number(&mut session, "SELECT thinned_calls FROM pgss_rs_info WHERE last_thinned <= now()");
+    assert!((thinned / (40_000.0 - looked) - 1.0).abs() < 0.2, "{thinned}");
+}
+
+#[test]
+fn within_a_budget_nested_statements_and_client_statements_are_thinned_without_bias() {
+    let cluster = start_with_pgss_rs(&[("pgss_rs.track", "all"), ("pgss_rs.max_overhead", "0.2")]);
+    let mut session = connect(&cluster, "postgres");
+    let sql = "DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM i + 1; END LOOP; PERFORM 'once'; END $$";
+    for rate in ["1", "0.5"] {
+        session.batch_execute(&format!("SELECT pgss_rs_reset(); SET pgss_rs.sample_rate = {rate}")).unwrap();
+        for _ in 0..30 {
+            // in the simple protocol it would be thinned with all others there
+            session.execute(sql, &[]).unwrap();
+        }
+        session.batch_execute(&"SELECT 1 AS of_clients;".repeat(10_000)).unwrap();
+        session.batch_execute("SET pgss_rs.sample_rate = 0").unwrap();
+        let mut of = |column: &str, query: &str| {
+            let sql =
+                format!("SELECT coalesce(sum({column}), 0) FROM pgss_rs_stats WHERE query LIKE '{query}'");
+            number(&mut session, &sql)
+        };
+        for (query, executed) in [("SELECT i + $%", 60_000.0), ("%of_clients", 10_000.0)] {
+            let (calls, stderr, looked) =
+                (of("calls", query), of("calls_stderr", query), of("sampled_calls", query));
+            assert!(looked < 0.8 * executed, "{looked} of {query} at {rate}");
+            assert!(
+                (calls - executed).abs() < SIGMAS * stderr,
+                "{calls} +- {stderr}, not {executed}: {query} at {rate}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_hooks_say_what_they_cost() {
+    let cluster = start_with_pgss_rs(&[]);
+    let mut session = connect(&cluster, "postgres");
+    let told = "SELECT recording_ns IS NULL OR recording_ns > 0 AND recording_share > 0 FROM pgss_rs_info";
+    assert_eq!(value(&mut session, told), "t");
+    session.batch_execute(&"SELECT 1;".repeat(5000)).unwrap();
+    let told =
+        "SELECT recording_ns BETWEEN 1 AND 1e6 AND recording_share BETWEEN 0.001 AND 1e5 FROM pgss_rs_info";
+    assert_eq!(value(&mut session, told), "t");
+    session.batch_execute("SELECT pgss_rs_reset()").unwrap();
+    assert_eq!(
+        value(&mut session, "SELECT recording_ns IS NULL AND thinned_calls = 0 FROM pgss_rs_info"),
+        "t"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::servers::{ALONE, connect, error_of, number, rows, since, start_with_p
 
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.max", "5000", "postmaster"),
+    ("pgss_rs.max_overhead", "0", "superuser"),
     ("pgss_rs.sample_rate", "1", "superuser"),
     ("pgss_rs.sample_slow_ms", "-1", "superuser"),
     ("pgss_rs.save", "on", "sighup"),

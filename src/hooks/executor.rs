@@ -22,8 +22,9 @@ pub struct Record {
     /// Where its entry was when it started.
     place: Option<u32>,
     weight: f64,
-    /// Number of the draw.
+    /// Number and weight of the draw.
     cluster: u64,
+    drawn: f64,
     /// When the client's message came that started it.
     at: i64,
     nanoseconds: u64,
@@ -129,17 +130,21 @@ impl ExecutorHooks for Hooks {
     }
 
     #[inline(always)]
-    fn started(execution: Execution, started: Started) -> bool {
+    fn started(execution: Execution, started: &mut Started) -> bool {
         nesting::leave(started.level);
         // without an identifier it is not counted, but what is nested in its runs still has its weight
-        looks() && started.tracked && (execution.queryid() != 0 || started.level == 0 && guc::tracks(1))
+        looks()
+            && started.tracked
+            && (execution.queryid() != 0 || started.level == 0 && guc::tracks(1))
+            && (started.level == 0 || started.is_kept(execution.queryid()))
     }
 
     #[inline(always)]
     fn opened(execution: Execution, started: Started, record: &mut Record) {
         record.key = started.key(execution.queryid());
         record.place = store::expect(&record.key);
-        record.weight = nesting::weight();
+        record.weight = if started.level == 0 { nesting::weight() } else { started.weight };
+        record.drawn = nesting::weight();
         record.cluster = sampling::cluster();
         record.at = server::statement_start();
         record.nanoseconds = 0;
@@ -220,12 +225,21 @@ pub struct Started {
     level: i32,
     userid: u32,
     tracked: bool,
+    /// Of a nested one that is looked at.
+    weight: f64,
 }
 
 impl Started {
     #[inline(always)]
     fn now(level: i32) -> Self {
-        Started { level, userid: server::user(), tracked: guc::tracks(level) }
+        Started { level, userid: server::user(), tracked: guc::tracks(level), weight: 0.0 }
+    }
+
+    /// Whether a nested one is looked at whose draw was won, or which is timed whatever was drawn.
+    #[inline(always)]
+    fn is_kept(&mut self, queryid: u64) -> bool {
+        self.weight = sampling::weight_of_nested(queryid, nesting::weight());
+        self.weight > 0.0 || guc::drawing() == Drawing::Timed
     }
 
     #[inline(always)]
@@ -274,8 +288,11 @@ impl Record {
     #[inline(never)]
     fn store(&self, execution: Execution) {
         let jit = execution.jit();
-        let shared = sampling::shared(self.cluster, &self.key, self.weight, self.nanoseconds);
+        let shared = sampling::shared(self.cluster, self.drawn, &self.key, self.weight, self.nanoseconds);
         let event = self.event(execution, jit.as_ref(), shared);
+        if self.key.toplevel {
+            sampling::took(self.weight, self.nanoseconds);
+        }
         if !self.place.is_some_and(|place| store::record_at_once(place, &self.key, &event)) {
             self.store_slowly(execution, shared);
         }

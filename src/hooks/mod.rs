@@ -40,7 +40,7 @@ fn draw_for_parsed() -> bool {
     if guc::drawing() == Drawing::Nothing {
         return false;
     }
-    let weight = sampling::draw();
+    let weight = sampling::draw(|| 0);
     PARSED_WEIGHT.set(weight);
     PARSED_CLUSTER.set(sampling::cluster());
     PARSED_IN.set(server::statement_start());
@@ -70,7 +70,7 @@ fn draw_for_commit() -> f64 {
     if guc::drawing() == Drawing::Some && PARSED_IN.get() == server::statement_start() {
         return weight_of_parsed();
     }
-    sampling::draw()
+    sampling::draw(|| 0)
 }
 
 /// Draws for a statement that starts at `level`, if that is the top; what is nested has the weight of the statement
@@ -98,7 +98,7 @@ fn draw_at(level: i32, was_planned: bool, statement: impl Fn() -> Statement) {
             return;
         }
     }
-    nesting::set_weight(sampling::draw());
+    nesting::set_weight(sampling::draw(|| statement().queryid));
 }
 
 /// A top-level run begins, under the draw that its own start made: a draw for planning that no execution took over is
@@ -124,7 +124,7 @@ fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
     if PARSED_IN.get() == server::statement_start() && (in_trigger || statement().is_messages()) {
         return PARSED_WEIGHT.get() == 0.0;
     }
-    !in_trigger && sampling::skips()
+    !in_trigger && !sampling::is_bounded() && sampling::skips()
 }
 
 /// Whether what runs now is looked at, if only to see whether it is slow. Not in parallel workers.

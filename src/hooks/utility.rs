@@ -142,7 +142,7 @@ impl Recorded {
             jit: None,
             workers: [0; 2],
             at: self.at,
-            shared: sampling::shared(self.cluster, &self.key, weight, nanoseconds),
+            shared: sampling::shared(self.cluster, self.weight, &self.key, weight, nanoseconds),
         };
         let statement = || utility.statement.with_queryid(self.key.queryid);
         store::record(&self.key, &event, text, statement);

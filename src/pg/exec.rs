@@ -67,7 +67,7 @@ pub trait ExecutorHooks: 'static {
     fn measured(own: Self::Own, record: &Self::Record);
     fn starting(execution: Execution) -> Self::Started;
     /// Whether the execution is to have a record.
-    fn started(execution: Execution, started: Self::Started) -> bool;
+    fn started(execution: Execution, started: &mut Self::Started) -> bool;
     /// Fills the record, which has been another execution's before.
     fn opened(execution: Execution, started: Self::Started, record: &mut Self::Record);
     /// There was no memory for the record.
@@ -434,9 +434,9 @@ unsafe fn start<H: ExecutorHooks>(
         if H::is_measured() {
             return start_measured::<H>(query, eflags, next);
         }
-        let started = H::starting(Execution::new(query));
+        let mut started = H::starting(Execution::new(query));
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
-        if H::started(Execution::new(query), started) {
+        if H::started(Execution::new(query), &mut started) {
             open::<H>(query, started, None);
         }
     }
@@ -455,11 +455,11 @@ unsafe fn start_measured<H: ExecutorHooks>(
     unsafe {
         let mut own = H::Own::default();
         H::begin(&mut own);
-        let started = H::starting(Execution::new(query));
+        let mut started = H::starting(Execution::new(query));
         H::end(&mut own);
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         H::begin(&mut own);
-        if H::started(Execution::new(query), started) {
+        if H::started(Execution::new(query), &mut started) {
             open::<H>(query, started, Some(own));
             measure::<H>(Node::find(query), H::end);
         }
