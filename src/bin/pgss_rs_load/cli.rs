@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::arm::Arm;
 use crate::error::{Error, Result};
+use crate::report::{Command, Output};
 use crate::workload::{Protocol, Workload};
 
 const EXAMPLES: &str = "\
@@ -19,12 +20,16 @@ Examples:
   pgss_rs_load cost --arms off,off                       (the noise of this box)
   pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
   pgss_rs_load throughput --workload churn --arms off,pgss_rs,pg_stat_statements --max-entries 10000
-  pgss_rs_load sweep --workload select-only --duration 120";
+  pgss_rs_load sweep --workload select-only --duration 120 --html sweep.html
+  pgss_rs_load report result.json --html result.html --svg charts";
 
 /// Measures on throwaway servers what statement statistics cost on this box
 #[derive(Clone, Debug, Parser)]
-#[command(name = "pgss_rs_load", version, after_help = EXAMPLES)]
+#[command(name = "pgss_rs_load", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// What to measure [default: cost]
     pub mode: Option<Mode>,
 
@@ -66,9 +71,8 @@ pub struct Arguments {
     #[arg(long)]
     pub seed: Option<u64>,
 
-    /// Writes everything measured, raw blocks included, to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
 
     /// Statements that either module has room for: pgss_rs.max and pg_stat_statements.max [default: theirs, 5000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_073_741_823))]

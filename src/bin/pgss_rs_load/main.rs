@@ -29,7 +29,11 @@ use report::Report;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(&arguments) {
+    let done = match &arguments.command {
+        Some(command) => command.run(),
+        None => run(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pgss_rs_load: {error}");
@@ -48,7 +52,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut report = Report::new(machine, installation.version.clone());
     // Before the first run as well: a file that cannot be written should not be found out after minutes.
-    let save = |report: &Report| arguments.json.as_ref().map_or(Ok(()), |path| report.write_json(path));
+    let save = |report: &Report| arguments.output.write(&report.json()?);
     save(&report)?;
     show(&report.machine_text())?;
     for plan in plans {

@@ -1,14 +1,22 @@
-//! What a run found. These structures are the JSON; the tables are a view of them.
+//! What a run found. These structures are the JSON; the terminal's tables are a view of them. Every other view is made
+//! from the JSON itself, as [`document`] reads it.
 
+mod cause;
+mod chart;
+mod csv;
+mod document;
+mod html;
+mod markdown;
+mod merge;
+mod output;
 mod progress;
+mod summary;
 mod table;
 mod verdict;
 
-use std::fs;
-use std::path::Path;
-
 use serde::Serialize;
 
+pub use output::{Command, Output};
 pub use progress::Progress;
 
 use crate::arm::Arm;
@@ -221,11 +229,8 @@ impl Report {
         }
     }
 
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        let text =
-            serde_json::to_string(self).map_err(|e| Error::Failed(format!("cannot write JSON: {e}")))?;
-        fs::write(path, text + "\n")
-            .map_err(|e| Error::Failed(format!("cannot write {}: {e}", path.display())))
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::Failed(format!("cannot write JSON: {e}")))
     }
 
     /// For the terminal.
