@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::arm::Arm;
+use crate::arrivals::{Arrivals, OpenLoop};
 use crate::error::{Error, Result};
 use crate::report::{Command, Output};
 use crate::workload::{Protocol, Workload};
@@ -20,6 +21,7 @@ Examples:
   pgss_rs_load cost --arms off,off                       (the noise of this box)
   pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
   pgss_rs_load throughput --workload churn --arms off,pgss_rs,pg_stat_statements --max-entries 10000
+  pgss_rs_load latency --rate-per-second 5000 --clients 16 --html latency.html
   pgss_rs_load sweep --workload select-only --duration 120 --html sweep.html
   pgss_rs_load report result.json --html result.html --svg charts";
 
@@ -46,7 +48,7 @@ pub struct Arguments {
     #[arg(long)]
     pub protocol: Option<Protocol>,
 
-    /// Sessions at a time [default: one per CPU]
+    /// Sessions at a time [default: one per CPU; four in latency]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: Option<u32>,
 
@@ -66,6 +68,14 @@ pub struct Arguments {
     /// Leaves it to the kernel on which CPU sessions run; otherwise a client shares one with its server processes
     #[arg(long)]
     pub no_pin: bool,
+
+    /// Transactions due per second, of all clients together; in latency
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_negative_numbers = true)]
+    pub rate_per_second: Option<f64>,
+
+    /// When they are due; in latency [default: poisson]
+    #[arg(long)]
+    pub arrivals: Option<Arrivals>,
 
     /// Decides the order of the slices and the random values [default: from the clock]
     #[arg(long)]
@@ -92,6 +102,8 @@ pub enum Mode {
     Throughput,
     /// Throughput over the sample rates 1, 0.8, 0.5, 0.2, 0 and off
     Sweep,
+    /// Latency from the moment a transaction is due, at a set rate: an open loop, servers by turns
+    Latency,
 }
 
 /// One run: a mode with one workload.
@@ -112,6 +124,9 @@ pub struct Plan {
     pub seed: u64,
     /// Of either module's table; `None`: the module's own default.
     pub max_entries: Option<u32>,
+    /// Of `latency`.
+    #[serde(flatten)]
+    pub open_loop: Option<OpenLoop>,
     /// Of the servers, added by the user.
     pub settings: Vec<(String, String)>,
 }
@@ -139,13 +154,14 @@ impl Arguments {
                     mode,
                     workload: *workload,
                     protocol: self.protocol_of(*workload)?,
-                    clients: self.clients.unwrap_or(cpus as u32),
+                    clients: self.clients.unwrap_or(default_clients(mode, cpus)),
                     duration: duration / workloads.len() as u32,
                     scale: self.scale,
                     pinned: !self.no_pin,
                     arms: self.arms_of(mode)?,
                     seed,
                     max_entries: self.max_entries,
+                    open_loop: self.open_loop_of(mode)?,
                     settings: self.settings.clone(),
                 });
             }
@@ -159,6 +175,20 @@ impl Arguments {
             && self.protocol.is_none()
             && self.clients.is_none()
             && self.duration.is_none()
+    }
+
+    fn open_loop_of(&self, mode: Mode) -> Result<Option<OpenLoop>> {
+        match (mode, self.rate_per_second) {
+            (Mode::Latency, Some(rate_per_second)) => {
+                let arrivals = self.arrivals.unwrap_or(Arrivals::Poisson);
+                Ok(Some(OpenLoop { rate_per_second, arrivals }))
+            }
+            (Mode::Latency, None) => Err(Error::Request(
+                "latency needs --rate-per-second: half of what throughput shows is a good start".to_owned(),
+            )),
+            (_, None) if self.arrivals.is_none() => Ok(None),
+            _ => Err(Error::Request("--rate-per-second and --arrivals are for latency".to_owned())),
+        }
     }
 
     fn protocol_of(&self, workload: Workload) -> Result<Protocol> {
@@ -203,6 +233,11 @@ impl Arguments {
     }
 }
 
+/// In an open loop a session that waits is not to keep the next transaction waiting.
+fn default_clients(mode: Mode, cpus: usize) -> u32 {
+    if mode == Mode::Latency { 4 * cpus as u32 } else { cpus as u32 }
+}
+
 fn seed_from_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64 % 1_000_000)
 }
@@ -211,6 +246,13 @@ fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("a number of seconds from 1 to 86400".to_owned()),
+    }
+}
+
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (1.0..=1_000_000.0).contains(&rate) => Ok(rate),
+        _ => Err("a number from 1 to 1000000".to_owned()),
     }
 }
 
@@ -284,6 +326,36 @@ mod tests {
         assert_eq!(protocols(&["--workload", "zipf", "--protocol", "extended"]), [Protocol::Extended]);
         let refused = plans(&["--workload", "within-max", "--protocol", "prepared"]).unwrap_err().to_string();
         assert!(refused.starts_with("within-max has too many") && refused.contains("extended"), "{refused}");
+    }
+
+    #[test]
+    fn an_open_loop_has_a_rate_and_sessions_to_spare() {
+        let plan = plans(&["latency", "--rate-per-second", "5000"]).unwrap().remove(0);
+        let open_loop = plan.open_loop.unwrap();
+        assert_eq!((open_loop.rate_per_second, open_loop.arrivals), (5000.0, Arrivals::Poisson));
+        assert_eq!((plan.workload, plan.clients), (Workload::SelectOnly, 8));
+        assert_eq!(plans(&["sweep"]).unwrap()[0].open_loop, None);
+        let error = |arguments: &[&str]| plans(arguments).unwrap_err().to_string();
+        assert!(error(&["latency"]).contains("needs --rate-per-second"));
+        assert!(error(&["throughput", "--arrivals", "constant"]).contains("are for latency"));
+        assert!(error(&["latency", "--rate-per-second", "-5"]).contains("from 1 to 1000000"));
+    }
+
+    #[test]
+    fn a_saved_report_is_read_by_commands_of_their_own() {
+        let command = |arguments: &[&str]| {
+            let all = ["pgss_rs_load"].iter().chain(arguments);
+            Arguments::try_parse_from(all).map(|a| a.command).map_err(|e| e.to_string())
+        };
+        assert!(matches!(command(&["report", "a.json"]), Ok(Some(Command::Report { .. }))));
+        let Ok(Some(Command::Merge { files, output })) =
+            command(&["merge", "a.json", "b.json", "--html", "c.html"])
+        else {
+            panic!("no merge")
+        };
+        assert_eq!((files.len(), output.html.is_some()), (2, true));
+        assert!(command(&["merge", "a.json"]).unwrap_err().contains("2 values"));
+        assert!(matches!(command(&["cost"]), Ok(None)));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! effects with intervals; [`report`] shows them. Nothing here needs the extension's own code.
 
 mod arm;
+mod arrivals;
 mod cli;
 mod client;
 mod cluster;

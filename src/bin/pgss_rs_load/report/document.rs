@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::FORMAT;
 use crate::error::{Error, Result};
+use crate::stats::{self, Effect};
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Document {
@@ -280,19 +281,14 @@ impl Document {
 
     /// `Err`: what is wrong with it.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Head {
-            format: u32,
+        let value: Value = serde_json::from_str(text).map_err(|e| format!("this is no JSON ({e})"))?;
+        let Some(format) = value.get("format").and_then(Value::as_u64) else {
+            return Err("this is no report of pgss_rs_load: it has no format".to_owned());
+        };
+        if format > u64::from(FORMAT) {
+            return Err(format!("format {format} is of a later pgss_rs_load; this one reads up to {FORMAT}"));
         }
-        let head: Head =
-            serde_json::from_str(text).map_err(|e| format!("this is no report of pgss_rs_load ({e})"))?;
-        if head.format > FORMAT {
-            return Err(format!(
-                "format {} is of a later pgss_rs_load; this one reads up to {FORMAT}",
-                head.format
-            ));
-        }
-        serde_json::from_str(text).map_err(|e| format!("a damaged report: {e}"))
+        serde_json::from_value(value).map_err(|e| format!("a damaged report: {e}"))
     }
 }
 
@@ -315,6 +311,24 @@ impl Interval {
     /// The furthest from zero that it reaches; `None`: it has no end.
     pub fn reach(self) -> Option<f64> {
         Some(self.low?.abs().max(self.high?.abs()))
+    }
+}
+
+impl From<Effect> for Interval {
+    fn from(effect: Effect) -> Self {
+        let known = |end: f64| end.is_finite().then_some(end);
+        Interval { estimate: effect.estimate, low: known(effect.low), high: known(effect.high) }
+    }
+}
+
+impl From<stats::Finding> for Finding {
+    fn from(finding: stats::Finding) -> Self {
+        match finding {
+            stats::Finding::Difference => Finding::Difference,
+            stats::Finding::NoDifference { smallest } => {
+                Finding::NoDifference { smallest: smallest.is_finite().then_some(smallest) }
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod verdict;
 
 use serde::Serialize;
 
+pub use document::{ArmLatency, Distribution, Latency, LatencySlice, PercentileOf, Watched};
 pub use output::{Command, Output};
 pub use progress::Progress;
 
@@ -56,6 +57,7 @@ pub struct Run {
 pub enum Results {
     Cost(Cost),
     Throughput(Throughput),
+    Latency(Latency),
 }
 
 #[derive(Debug, Serialize)]
@@ -148,6 +150,8 @@ pub struct ArmThroughput {
     pub hot: Option<HotLatency>,
     /// `None` for arms that count nothing, or not everything.
     pub conservation: Option<Conservation>,
+    pub distribution: Distribution,
+    pub watched: Option<Watched>,
 }
 
 /// Latencies of the hot statements alone.

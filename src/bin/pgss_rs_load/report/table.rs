@@ -4,8 +4,8 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
 use super::{
-    ArmThroughput, Comparison, Conservation, Cost, HotLatency, Measure, Results, Run, SeenStatement,
-    Throughput,
+    ArmLatency, ArmThroughput, Comparison, Conservation, Cost, HotLatency, Latency, Measure, Results, Run,
+    SeenStatement, Throughput, document,
 };
 use crate::cli::Mode;
 use crate::env::Machine;
@@ -33,6 +33,7 @@ pub fn run(run: &Run) -> String {
         Mode::Cost => "Cost per statement",
         Mode::Throughput => "Throughput",
         Mode::Sweep => "Throughput over sample rates",
+        Mode::Latency => "Latency at a set rate",
     };
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
     let mut text = format!(
@@ -54,6 +55,7 @@ pub fn run(run: &Run) -> String {
         Results::Throughput(throughput) => {
             throughput_table(throughput) + &hot_table(throughput) + &conservation_text(throughput)
         }
+        Results::Latency(latency) => latency_table(latency),
     };
     text += &format!("\n{}\n", run.verdict);
     if let Some(seen) = &run.seen {
@@ -150,6 +152,59 @@ fn throughput_row(arm: &ArmThroughput) -> Vec<String> {
     row.push(arm.transactions.to_string());
     row.push(arm.client_cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.1}")));
     row
+}
+
+fn latency_table(latency: &Latency) -> String {
+    let mut table = new_table(&["arm", "", "ms", "change %", "95 % interval %", "A/A noise %"]);
+    let mut held = String::new();
+    for arm in &latency.arms {
+        for of in &arm.percentiles {
+            let (change, range) = match (of.change, of.finding) {
+                (Some(change), Some(document::Finding::Difference)) => {
+                    let change = change.scaled(100.0);
+                    (format!("{:+.2}", change.estimate), optional_interval(change))
+                }
+                (Some(_), Some(document::Finding::NoDifference { smallest })) => {
+                    let seen = smallest.map_or("never".to_owned(), |s| format!("{:.2}", s * 100.0));
+                    ("no difference".to_owned(), format!("(seen from {seen})"))
+                }
+                _ => (String::new(), String::new()),
+            };
+            let noise = of.noise.scaled(100.0).reach().map_or("unknown".to_owned(), |n| format!("±{n:.2}"));
+            let percentile = format!("p{}", of.percentile);
+            table.add_row([arm.arm.clone(), percentile, format!("{:.3}", of.ms), change, range, noise]);
+        }
+        held += &held_line(arm);
+    }
+    align_numbers(&mut table, 2);
+    format!(
+        "{table}\n\n{:.0} transactions a second due ({} arrivals), {} rounds, a slice of {:.2} s per arm after {:.2} s of \
+         warm-up, in random order. Latency from the moment a transaction was due. Changes are of slices' percentiles \
+         against off in the same round; no smaller change than the noise is shown.\n\n{held}",
+        latency.rate, latency.arrivals, latency.rounds, latency.slice, latency.warm_up,
+    )
+}
+
+fn held_line(arm: &ArmLatency) -> String {
+    let line = format!(
+        "{}: {:.0} a second completed, at most {} waiting for a session, mean {:.3} ms, the driver itself late by up to \
+         {:.3} ms (p99).\n",
+        arm.arm, arm.achieved, arm.backlog, arm.mean, arm.driver_late_p99
+    );
+    if arm.held {
+        return line;
+    }
+    format!(
+        "{line}Warning: {} did not hold the rate: {} of {} were not served in time; its latencies grow with the slice.\n",
+        arm.arm, arm.unserved, arm.intended
+    )
+}
+
+fn optional_interval(interval: document::Interval) -> String {
+    match (interval.low, interval.high) {
+        (Some(low), Some(high)) => format!("{low:+.2} to {high:+.2}"),
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// The change and its interval, both in %; empty for the baseline.

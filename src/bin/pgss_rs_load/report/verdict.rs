@@ -1,6 +1,6 @@
 //! The answer in one sentence.
 
-use super::{ArmThroughput, Comparison, Cost, Results, Throughput};
+use super::{ArmThroughput, Comparison, Cost, Latency, Results, Throughput, document};
 use crate::arm::Arm;
 use crate::stats::{Effect, Finding};
 
@@ -8,6 +8,7 @@ pub fn of(results: &Results) -> String {
     let parts = match results {
         Results::Cost(cost) => of_cost(cost),
         Results::Throughput(throughput) => of_throughput(throughput),
+        Results::Latency(latency) => of_latency(latency),
     };
     format!("Verdict: {}.", parts.join("; "))
 }
@@ -58,6 +59,41 @@ fn tps_of(row: &ArmThroughput) -> Option<String> {
 fn hot_p99_of(row: &ArmThroughput) -> Option<String> {
     let hot = row.hot.as_ref()?;
     Some(change_of(&row.arm, "the hot statements' p99", hot.change?, hot.finding?))
+}
+
+/// The highest percentile compared stands for all; an arm that did not hold the rate has no other verdict.
+fn of_latency(latency: &Latency) -> Vec<String> {
+    let mut parts = Vec::new();
+    for arm in &latency.arms {
+        if !arm.held {
+            parts.push(format!(
+                "{} does not hold {:.0} a second ({:.0} completed)",
+                arm.arm, latency.rate, arm.achieved
+            ));
+            continue;
+        }
+        let compared = arm.percentiles.iter().rev().find(|of| of.percentile <= 99.0);
+        let Some((of, change)) = compared.and_then(|of| Some((of, of.change?.scaled(100.0)))) else {
+            continue;
+        };
+        let what = format!("{} changes p{}", arm.arm, of.percentile);
+        parts.push(match (of.finding, change.low, change.high) {
+            (Some(document::Finding::Difference), Some(low), Some(high)) => {
+                format!("{what} by {:+.1} % (95 % interval {low:+.1} to {high:+.1} %)", change.estimate)
+            }
+            (Some(document::Finding::NoDifference { smallest: Some(smallest) }), ..) => format!(
+                "{} makes no difference to p{} that this run could see (it would have seen {:.1} %)",
+                arm.arm,
+                of.percentile,
+                smallest * 100.0
+            ),
+            _ => format!("of {}'s p{} nothing is known", arm.arm, of.percentile),
+        });
+    }
+    if parts.is_empty() {
+        parts.push("nothing was compared; the rate was held".to_owned());
+    }
+    parts
 }
 
 fn change_of(arm: &Arm, what: &str, change: Effect, finding: Finding) -> String {

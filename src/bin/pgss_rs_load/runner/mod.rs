@@ -3,7 +3,9 @@
 mod conservation;
 mod cost;
 mod cpu;
+mod latency;
 mod throughput;
+mod watch;
 
 use crate::arm::{Arm, Installation, Module};
 use crate::cli::{Mode, Plan};
@@ -56,6 +58,10 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
         Mode::Throughput | Mode::Sweep => {
             let (throughput, servers) = throughput::run(&plan, installation, &progress)?;
             (Results::Throughput(throughput), servers)
+        }
+        Mode::Latency => {
+            let (latency, servers) = latency::run(&plan, installation, &progress)?;
+            (Results::Latency(latency), servers)
         }
     };
     let seen = match most_watched(&servers).map(|server| seen(&server.cluster)).transpose() {

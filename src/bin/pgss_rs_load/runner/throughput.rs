@@ -10,6 +10,8 @@ use hdrhistogram::Histogram;
 
 use super::conservation::Ledger;
 use super::cpu::CpuClock;
+use super::latency::distribution;
+use super::watch::Watch;
 use super::{LoadSession, Server};
 use crate::arm::{Arm, Installation};
 use crate::cli::Plan;
@@ -62,29 +64,33 @@ pub fn run(
     installation: &Installation,
     progress: &Progress,
 ) -> Result<(Throughput, Vec<Server>)> {
-    let (mut servers, mut ledgers, mut arms) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut servers, mut watches, mut ledgers, mut arms) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for arm in &plan.arms {
         progress.say(format!("starting a server for {arm}"));
         let server = Server::start(plan, installation, *arm)?;
+        watches.push(Watch::open(&server)?);
         ledgers.push(Ledger::open(plan, &server)?);
         servers.push(server);
     }
     progress.say("warming up");
-    for server in &servers {
-        arms.push(ArmSessions::new(plan, server)?);
+    for (server, watch) in servers.iter().zip(&mut watches) {
+        let sessions = ArmSessions::new(plan, server)?;
+        watch.begin(&sessions.backends())?;
+        arms.push(sessions);
     }
     // The entry after the last arm is the baseline again.
     let division = Division::new(plan.duration, arms.len() + 1);
-    let slices = measure(plan, division, &mut arms, progress)?;
+    let slices = measure(plan, division, &mut arms, &mut watches, progress)?;
 
     progress.say("computing");
     let tps = Compared::new(TPS, &slices, plan.seed);
     let hot_p99 = plan.workload.has_hot_statements().then(|| Compared::new(HOT_P99, &slices, plan.seed));
     let mut results = Vec::new();
-    for (index, (sessions, ledger)) in arms.iter().zip(&mut ledgers).enumerate() {
+    for (index, ((sessions, ledger), watch)) in arms.iter().zip(&mut ledgers).zip(watches).enumerate() {
         let mut result = sessions.result(plan.arms[index], division, tps.change(index));
         result.hot = hot_p99.as_ref().map(|compared| sessions.hot_latency(compared.change(index)));
         result.conservation = ledger.as_mut().map(|ledger| ledger.read(sessions.sent())).transpose()?;
+        result.watched = Some(watch.end()?);
         results.push(result);
     }
     drop(arms);
@@ -105,6 +111,7 @@ fn measure(
     plan: &Plan,
     division: Division,
     arms: &mut [ArmSessions],
+    watches: &mut [Watch],
     progress: &Progress,
 ) -> Result<Vec<ThroughputSlice>> {
     progress.say(format!("measuring throughput, {}", plan.workload.name()));
@@ -113,7 +120,8 @@ fn measure(
         for entry in order {
             let again = *entry == arms.len();
             let arm = if again { 0 } else { *entry };
-            let sample = arms[arm].slice(division.warm_up, division.slice, !again)?;
+            let sessions = &mut arms[arm];
+            let sample = watches[arm].during(|| sessions.slice(division.warm_up, division.slice, !again))?;
             slices.push(sample.raw(round, arm, again, division.slice));
             progress.at(division.slice * slices.len() as u32);
         }
@@ -235,6 +243,11 @@ impl ArmSessions {
         Ok(whole)
     }
 
+    /// The server processes.
+    fn backends(&self) -> Vec<i32> {
+        self.sessions.iter().map(|timed| timed.session.connection.backend_pid()).collect()
+    }
+
     /// Statements that have ended on this server, unmeasured ones included.
     fn sent(&self) -> u64 {
         self.sessions.iter().map(|timed| timed.session.player.sent()).sum()
@@ -263,6 +276,8 @@ impl ArmSessions {
             finding,
             hot: None,
             conservation: None,
+            distribution: distribution(&latencies),
+            watched: None,
         }
     }
 

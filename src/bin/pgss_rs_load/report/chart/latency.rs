@@ -149,7 +149,7 @@ fn time(latency: &Latency, looks: &[Look], place: &Place) -> Option<Figure> {
     })
 }
 
-/// Round, the slice's percentile in ms, and its change against the mean of the baseline's in that round.
+/// Round, the slice's percentile in ms, and its change against the geometric mean of the baseline's in that round.
 fn paired_changes(slices: &[LatencySlice], arm: usize, which: usize) -> Vec<(usize, f64, f64)> {
     let ms = |slice: &LatencySlice| slice.percentiles.get(which).copied();
     let of_arm = slices.iter().filter(|slice| slice.arm == arm && !slice.again);
@@ -157,7 +157,8 @@ fn paired_changes(slices: &[LatencySlice], arm: usize, which: usize) -> Vec<(usi
         .filter_map(|slice| {
             let baseline: Vec<f64> =
                 slices.iter().filter(|s| s.arm == 0 && s.round == slice.round).filter_map(ms).collect();
-            let change = ms(slice)? / (baseline.iter().sum::<f64>() / baseline.len() as f64) - 1.0;
+            let mean = baseline.iter().map(|ms| ms.ln()).sum::<f64>() / baseline.len() as f64;
+            let change = ms(slice)? / mean.exp() - 1.0;
             change.is_finite().then_some((slice.round, ms(slice)?, change))
         })
         .collect()

@@ -173,12 +173,6 @@ pub fn signed(value: f64, digits: usize) -> String {
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// Of a tick: as many digits as the step between ticks needs.
-fn tick_text(value: f64, step: f64) -> String {
-    let digits = if step > 0.0 { (-step.log10().floor()).max(0.0) as usize } else { 0 };
-    number(value, digits.min(6))
-}
-
 /// With three significant digits.
 pub fn significant(value: f64) -> String {
     let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };

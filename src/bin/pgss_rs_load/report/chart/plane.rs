@@ -1,7 +1,7 @@
 //! Charts of one quantity over another: TPS over the sample rate, changes over time, latency over its percentile.
 
 use super::svg::{Anchor, Look, Scale, Shape, Svg};
-use super::{WIDTH, number, signed, tick_text};
+use super::{WIDTH, number, signed};
 use crate::report::document::{Distribution, Interval};
 
 const LEFT: f64 = 78.0;
@@ -94,8 +94,8 @@ pub fn over_time(series: &[Series], unit: &str, axis: &str) -> Svg {
         let y = Scale::linear([low, high, 0.0], (top + PANEL, top));
         panel(&mut svg, one, &x, &y, unit);
     }
-    for tick in x.ticks(8) {
-        svg.text("tick", (x.at(tick), bottom + 18.0), Anchor::Middle, &tick_text(tick, 1.0));
+    for (tick, name) in x.ticks(8) {
+        svg.text("tick", (x.at(tick), bottom + 18.0), Anchor::Middle, &name);
     }
     svg.text("axis-title", (middle_x(), bottom + 38.0), Anchor::Middle, axis);
     svg
@@ -110,12 +110,10 @@ fn panel(svg: &mut Svg, series: &Series, x: &Scale, y: &Scale, unit: &str) {
     };
     let (from, to) = band(series.noise);
     svg.rect("noise", from, to);
-    let ticks = y.ticks(4);
-    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
-    for tick in ticks {
+    for (tick, name) in y.ticks(4) {
         let (from, to) = across(tick);
         svg.line(if tick == 0.0 { "zero" } else { "grid" }, from, to);
-        svg.text("tick", (LEFT - 10.0, from.1 + 4.0), Anchor::End, &tick_text(tick, step));
+        svg.text("tick", (LEFT - 10.0, from.1 + 4.0), Anchor::End, &name);
     }
     if let Some(spread) = &series.spread {
         for ((at, _), (low, high)) in series.points.iter().zip(spread) {
@@ -206,11 +204,9 @@ fn curve(distribution: &[(u64, u64)]) -> Vec<(f64, f64)> {
 }
 
 fn horizontal_grid(svg: &mut Svg, y: &Scale, title: &str) {
-    let ticks = y.ticks(6);
-    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
-    for tick in ticks {
+    for (tick, name) in y.ticks(6) {
         svg.line("grid", (LEFT, y.at(tick)), (WIDTH - RIGHT, y.at(tick)));
-        svg.text("tick", (LEFT - 10.0, y.at(tick) + 4.0), Anchor::End, &tick_text(tick, step));
+        svg.text("tick", (LEFT - 10.0, y.at(tick) + 4.0), Anchor::End, &name);
     }
     svg.line("axis", (LEFT, TOP + HEIGHT), (WIDTH - RIGHT, TOP + HEIGHT));
     svg.text("axis-title", (WIDTH - RIGHT, 20.0), Anchor::End, title);

@@ -1,7 +1,7 @@
 //! Charts with a row for each arm: changes with their intervals, slices, percentiles.
 
 use super::svg::{Anchor, Look, Scale, Svg};
-use super::{WIDTH, significant, tick_text};
+use super::{WIDTH, significant};
 use crate::report::document::{Finding, Interval};
 
 /// Room for the arms' names.
@@ -125,12 +125,10 @@ pub fn groups(rows: &[Group], legend: &[(Look, String)], axis: &str) -> Svg {
 fn frame(rows: usize, scale: &Scale, right: f64, axis: &str) -> Svg {
     let bottom = TOP + ROW * rows as f64;
     let mut svg = Svg::new(WIDTH, bottom + BOTTOM);
-    let ticks = scale.ticks(TICKS);
-    let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
-    for tick in &ticks {
-        let x = scale.at(*tick);
+    for (tick, name) in scale.ticks(TICKS) {
+        let x = scale.at(tick);
         svg.line("grid", (x, TOP), (x, bottom));
-        svg.text("tick", (x, bottom + 18.0), Anchor::Middle, &tick_text(*tick, step));
+        svg.text("tick", (x, bottom + 18.0), Anchor::Middle, &name);
     }
     svg.line("axis", (LEFT, bottom), (WIDTH - right, bottom));
     svg.text("axis-title", ((LEFT + WIDTH - right) / 2.0, bottom + 38.0), Anchor::Middle, axis);

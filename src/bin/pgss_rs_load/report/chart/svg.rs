@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use super::number;
+
 /// Maps values to places along an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
@@ -46,9 +48,16 @@ impl Scale {
         (self.domain.0..=self.domain.1).contains(&value)
     }
 
-    /// Round values to be named along the axis, about `wanted` of them.
-    pub fn ticks(&self, wanted: usize) -> Vec<f64> {
-        if self.logarithmic { self.logarithmic_ticks(wanted) } else { self.linear_ticks(wanted) }
+    /// Round values to be named along the axis, about `wanted` of them, and their names.
+    pub fn ticks(&self, wanted: usize) -> Vec<(f64, String)> {
+        let ticks = if self.logarithmic { self.logarithmic_ticks(wanted) } else { self.linear_ticks(wanted) };
+        let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::MAX, f64::min);
+        // As many digits as it takes to tell one from the next: along a logarithmic axis each has its own.
+        let digits = |tick: f64| {
+            let needed = if self.logarithmic { tick } else { step };
+            (-needed.log10()).ceil().clamp(0.0, 6.0) as usize
+        };
+        ticks.into_iter().map(|tick| (tick, number(tick, digits(tick)))).collect()
     }
 
     fn linear_ticks(&self, wanted: usize) -> Vec<f64> {
@@ -63,7 +72,7 @@ impl Scale {
         let decades = (high / low).log10();
         let steps: &[f64] = match wanted as f64 / decades {
             per_decade if per_decade >= 6.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
-            per_decade if per_decade >= 2.5 => &[1.0, 2.0, 5.0],
+            per_decade if per_decade >= 1.5 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
         let decade = |exponent: i32| steps.iter().map(move |step| step * 10f64.powi(exponent));
@@ -267,12 +276,14 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within() {
-        let ticks = |low: f64, high: f64| Scale::exact((low, high), (0.0, 1.0)).ticks(5);
-        assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(ticks(-7.0, 2.0), [-6.0, -4.0, -2.0, 0.0, 2.0]);
-        let decades = Scale::logarithmic([0.1, 1000.0], (0.0, 1.0)).ticks(5);
-        assert!(decades.iter().all(|t| (t.log10() - t.log10().round()).abs() < 1e-9), "{decades:?}");
-        assert_eq!(decades.len(), 5);
+        let names =
+            |scale: Scale| scale.ticks(5).into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" ");
+        let ticks = |low: f64, high: f64| names(Scale::exact((low, high), (0.0, 1.0)));
+        assert_eq!(ticks(0.0, 1.0), "0.0 0.2 0.4 0.6 0.8 1.0");
+        assert_eq!(ticks(-7.0, 2.0), "−6 −4 −2 0 2");
+        assert_eq!(ticks(0.0, 90_000.0), "0 20,000 40,000 60,000 80,000");
+        assert_eq!(names(Scale::logarithmic([0.1, 1000.0], (0.0, 1.0))), "0.1 1 10 100 1,000");
+        assert_eq!(names(Scale::logarithmic([0.03, 0.9], (0.0, 1.0))), "0.05 0.1 0.2 0.5 1");
     }
 
     #[test]

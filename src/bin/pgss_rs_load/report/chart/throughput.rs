@@ -133,7 +133,14 @@ fn change(throughput: &Throughput, looks: &[Look], place: &Place) -> Figure {
 }
 
 /// Of a change that is a fraction.
-pub fn percent_row(label: &str, look: Look, change: Interval, noise: Interval, finding: Finding) -> Change {
+pub fn percent_row(
+    label: &str,
+    of: &str,
+    look: Look,
+    change: Interval,
+    noise: Interval,
+    finding: Finding,
+) -> Change {
     let (change, noise) = (change.scaled(100.0), noise.scaled(100.0));
     let said = match (finding, change.low, change.high) {
         (Finding::Difference, Some(low), Some(high)) => {
