@@ -48,6 +48,10 @@ static SAVE: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// crash, and 5000 entries with texts of ordinary length are a few MB to write.
 static SAVE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(300);
 
+/// Whether this library was built for development, unoptimised and with assertions, for whoever is about to measure it.
+/// Preset, as the server's own debug_assertions.
+static DEBUG_ASSERTIONS: GucSetting<bool> = GucSetting::<bool>::new(cfg!(debug_assertions));
+
 /// The clock that times statements; names as PostgreSQL 19's setting has them.
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum TimingClockSource {
@@ -321,6 +325,14 @@ pub fn init() {
         c"Selects the clock that times statements.",
         c"\"auto\" uses the processor's time stamp counter where the kernel relies on it, and else the system's clock.",
         &TIMING_CLOCK_SOURCE,
+    );
+    GucRegistry::define_bool_guc(
+        c"pgss_rs.debug_assertions",
+        c"Shows whether pgss_rs was built with assertions.",
+        c"Such a build is not optimised: what it costs says nothing.",
+        &DEBUG_ASSERTIONS,
+        GucContext::Internal,
+        GucFlags::DISALLOW_IN_FILE,
     );
     gucs::reserve_prefix();
 }

@@ -12,6 +12,7 @@ mod cluster;
 #[allow(dead_code, reason = "the load driver's; the tests use a part of it")]
 mod error;
 
+mod browser;
 mod servers;
 
 #[path = "../clients.rs"]
@@ -31,6 +32,7 @@ mod persist;
 mod portals;
 mod privileges;
 mod readme;
+mod report;
 mod rows;
 mod sampling;
 mod settings;

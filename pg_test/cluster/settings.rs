@@ -19,14 +19,22 @@ const SETTINGS: &[(&str, &str, &str)] = &[
 #[test]
 fn each_setting_has_its_default_and_context() {
     let mut session = ALONE.database().session();
-    let sql =
-        "SELECT name, current_setting(name), context FROM pg_settings WHERE name LIKE 'pgss_rs.%' ORDER BY 1";
+    let sql = "SELECT name, current_setting(name), context FROM pg_settings
+               WHERE name LIKE 'pgss_rs.%' AND context <> 'internal' ORDER BY 1";
     let shown = rows(&mut session, sql);
     for (name, default, context) in SETTINGS {
         let row = [*name, *default, *context].map(|s| Some(s.to_owned()));
         assert!(shown.iter().any(|shown| *shown == row), "{name} in {shown:?}");
     }
     assert_eq!(shown.len(), SETTINGS.len(), "{shown:?}");
+}
+
+#[test]
+fn how_the_library_was_built_is_shown_and_cannot_be_set() {
+    let mut session = ALONE.database().session();
+    assert!(["on", "off"].contains(&&*value(&mut session, "SHOW pgss_rs.debug_assertions")));
+    let error = error_of(&mut session, "SET pgss_rs.debug_assertions = on");
+    assert_eq!(error.message(), "parameter \"pgss_rs.debug_assertions\" cannot be changed");
 }
 
 #[test]

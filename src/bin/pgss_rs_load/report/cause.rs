@@ -46,15 +46,16 @@ pub fn of(run: &Run) -> Vec<String> {
 }
 
 fn of_arm(arm: &str, watched: &Watched, baseline: &Watched, lost: bool) -> Option<String> {
-    let mut parts: Vec<String> = waits(watched, baseline);
-    let counted = counters(watched);
-    if parts.is_empty() && lost {
-        parts.push(
-            "no wait stands out against off: what it lost is processor time within the statements".to_owned(),
-        );
+    if !lost {
+        return None;
     }
-    parts.extend(counted);
-    (!parts.is_empty()).then(|| format!("{arm}: {}.", parts.join("; ")))
+    let mut parts: Vec<String> = waits(watched, baseline);
+    if parts.is_empty() {
+        let text = "no wait stands out against off: what it lost is processor time within the statements";
+        parts.push(text.to_owned());
+    }
+    parts.extend(counters(watched));
+    Some(format!("{arm}: {}.", parts.join("; ")))
 }
 
 /// Waits that were seen more often than on the baseline's server. That a session waits for its client is none.

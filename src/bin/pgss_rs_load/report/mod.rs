@@ -14,6 +14,8 @@ mod summary;
 mod table;
 mod verdict;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 pub use document::{ArmLatency, Distribution, Latency, LatencySlice, PercentileOf, Watched};
@@ -45,11 +47,24 @@ pub struct Run {
     pub plan: Plan,
     /// What the reader should know, such as an arm left out.
     pub notes: Vec<String>,
+    #[serde(flatten)]
+    pub conditions: Conditions,
     pub results: Results,
     /// One sentence.
     pub verdict: String,
     /// The top of `pgss_rs_stats` after the load, from the server that ran pgss_rs at its highest rate.
     pub seen: Option<Vec<SeenStatement>>,
+}
+
+/// Under which a run was made.
+#[derive(Debug, Serialize)]
+pub struct Conditions {
+    /// Settings of one of the servers that matter to the result.
+    pub server: BTreeMap<String, String>,
+    /// Of all CPU time while it ran, the fraction that the hypervisor gave to others; `None`: unknown.
+    pub steal: Option<f64>,
+    /// What may have spoilt the measurement.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -244,13 +259,25 @@ impl Report {
 }
 
 impl Run {
-    pub fn new(plan: Plan, notes: Vec<String>, results: Results, seen: Option<Vec<SeenStatement>>) -> Self {
+    pub fn new(
+        plan: Plan,
+        notes: Vec<String>,
+        results: Results,
+        seen: Option<Vec<SeenStatement>>,
+        conditions: Conditions,
+    ) -> Self {
         let verdict = verdict::of(&results);
-        Run { plan, notes, results, verdict, seen }
+        Run { plan, notes, conditions, results, verdict, seen }
     }
 
     /// For the terminal.
     pub fn text(&self) -> String {
-        table::run(self)
+        table::run(self, &self.causes())
+    }
+
+    /// What the report names as the causes of losses.
+    fn causes(&self) -> Vec<String> {
+        let read = |value| serde_json::from_value::<document::Run>(value).ok();
+        serde_json::to_value(self).ok().and_then(read).map_or_else(Vec::new, |run| cause::of(&run))
     }
 }

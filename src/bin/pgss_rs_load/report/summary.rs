@@ -124,8 +124,23 @@ pub fn facts(machine: &Machine) -> Vec<(String, String)> {
         ("Load average before".to_owned(), format!("{:.2}", machine.load_average)),
     ];
     let more = machine.rest.iter().filter(|(_, value)| !value.is_null());
-    facts.extend(more.map(|(name, value)| (name.replace('_', " "), plain(value))));
+    facts.extend(more.map(|(name, value)| fact(name, value)));
     facts
+}
+
+fn fact(name: &str, value: &Value) -> (String, String) {
+    let yes_or_no = |value: &Value| if *value == Value::Bool(true) { "yes" } else { "no" }.to_owned();
+    match (name, value.as_f64()) {
+        ("clock_cost_ns", Some(ns)) => ("One reading of the clock".to_owned(), format!("{ns:.0} ns")),
+        ("busy_before", Some(share)) => {
+            ("CPU time used by others before".to_owned(), format!("{:.0} %", 100.0 * share))
+        }
+        ("governor", _) => ("Frequency governor".to_owned(), plain(value)),
+        ("hypervisor", _) => ("Hypervisor".to_owned(), plain(value)),
+        ("smt", _) => ("CPUs share cores".to_owned(), yes_or_no(value)),
+        ("transparent_huge_pages", _) => ("Transparent huge pages".to_owned(), plain(value)),
+        _ => (name.replace('_', " "), plain(value)),
+    }
 }
 
 /// A JSON value as a person reads it.

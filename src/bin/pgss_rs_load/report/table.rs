@@ -17,17 +17,20 @@ const QUERY_WIDTH: usize = 70;
 pub fn machine(machine: &Machine, server_version: &str) -> String {
     let virtual_machine = if machine.virtual_machine { ", virtual machine" } else { "" };
     format!(
-        "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {}, load average {:.2}",
+        "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {} ({:.0} ns), load average \
+         {:.2}",
         machine.cpus,
         machine.cpu_model,
         machine.memory as f64 / f64::from(1u32 << 30),
         machine.kernel,
         machine.clock_source,
+        machine.clock_cost_ns,
         machine.load_average,
     )
 }
 
-pub fn run(run: &Run) -> String {
+/// `causes`: of losses.
+pub fn run(run: &Run, causes: &[String]) -> String {
     let plan = &run.plan;
     let title = match plan.mode {
         Mode::Cost => "Cost per statement",
@@ -46,6 +49,9 @@ pub fn run(run: &Run) -> String {
         plan.max_entries.map_or_else(String::new, |n| format!("{} entries at most, ", grouped(n.into()))),
         plan.seed
     );
+    for warning in &run.conditions.warnings {
+        text += &format!("Warning: {warning}.\n");
+    }
     for note in &run.notes {
         text += &format!("Note: {note}.\n");
     }
@@ -58,6 +64,9 @@ pub fn run(run: &Run) -> String {
         Results::Latency(latency) => latency_table(latency),
     };
     text += &format!("\n{}\n", run.verdict);
+    for cause in causes {
+        text += &format!("Cause: {cause}\n");
+    }
     if let Some(seen) = &run.seen {
         text += &format!(
             "\nWhat pgss_rs_stats saw (server of pgss_rs, most calls first):\n\n{}",

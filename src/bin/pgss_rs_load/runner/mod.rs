@@ -1,5 +1,6 @@
 //! Runs a plan: starts the servers, puts the load on them, turns the samples into results.
 
+mod conditions;
 mod conservation;
 mod cost;
 mod cpu;
@@ -11,7 +12,7 @@ use crate::arm::{Arm, Installation, Module};
 use crate::cli::{Mode, Plan};
 use crate::client::Session;
 use crate::cluster::Cluster;
-use crate::env::Machine;
+use crate::env::{CpuTimes, Machine};
 use crate::error::{Error, Result, check_interrupted};
 use crate::report::{Progress, Results, Run, SeenStatement};
 use crate::workload::{Player, Popularity, Workload};
@@ -40,9 +41,6 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
             "none of the arms to compare with off is installed for this server".to_owned(),
         ));
     }
-    if machine.load_average > machine.cpus as f64 / 2.0 {
-        notes.push("this box was busy with something else; expect a wide interval".to_owned());
-    }
     if plan.mode == Mode::Cost && (plan.clients as usize) < machine.cpus {
         notes.push(IDLE_CPUS.to_owned());
     }
@@ -50,6 +48,7 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
         notes.push("with a scale below the number of clients, tpcb mostly waits for locks".to_owned());
     }
     let progress = Progress::new(plan.duration);
+    let before = CpuTimes::now();
     let (results, servers) = match plan.mode {
         Mode::Cost => {
             let (cost, servers) = cost::run(&plan, installation, &progress)?;
@@ -72,7 +71,8 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
             None
         }
     };
-    Ok(Run::new(plan, notes, results, seen))
+    let conditions = conditions::conditions(&plan, machine, &servers, before)?;
+    Ok(Run::new(plan, notes, results, seen, conditions))
 }
 
 /// A server with its tables filled.
