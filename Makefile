@@ -1,5 +1,8 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
+# make bench-instructions   what it adds to a statement in instructions, repeatable on any machine; takes valgrind
+# make bench-reading   what reading the statistics costs, and what it does to those who write them
+# make bench-results   everything that docs/performance.md tells of, into docs/results; takes three quarters of an hour
 # make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
@@ -15,10 +18,10 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn bench-micro test test-all test-majors all-majors loom asan install package clean
+.PHONY: bench bench-churn bench-instructions bench-reading bench-results bench-micro test test-all test-majors all-majors loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
-SETUP = pg_config=$$(.ci/setup $(PG_MAJOR)); export PG_CONFIG=$$pg_config; \
+SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
 	root=$${pg_config%/usr/lib/postgresql/*}; [ "$$root" = "$$pg_config" ] || export PGRX_HOME=$$root/pgrx
 # Debian's servers must not run as root.
 RUNAS = $(if $(filter 0,$(shell id -u)),--runas postgres --pgdata $$data/d)
@@ -26,7 +29,7 @@ RUNAS = $(if $(filter 0,$(shell id -u)),--runas postgres --pgdata $$data/d)
 INSIDE = data=$$(mktemp -d); trap 'rm -rf "$$data"' EXIT; chmod 777 "$$data"; cargo pgrx test $(RUNAS)
 # In a loop over 16, 17 and 18: the server's pg_config, and for what is built for it, 17's target directory of its own,
 # as that is built from ready bindings (.ci/rustc-docsrs).
-SETUP_MAJOR = pg_config=$$(.ci/setup $$major); export PGRX_HOME=$${pg_config%/usr/lib/postgresql/*}/pgrx
+SETUP_MAJOR = pg_config=$$(.ci/setup $$major tests); export PGRX_HOME=$${pg_config%/usr/lib/postgresql/*}/pgrx
 BUILD_MAJOR = if [ $$major = 17 ]; then \
 		export DOCS_RS=1 RUSTC_WRAPPER=$$PWD/.ci/rustc-docsrs CARGO_TARGET_DIR=target/docsrs; \
 	fi
@@ -41,9 +44,36 @@ bench-churn:
 	@$(MAKE) --no-print-directory bench ARGS="throughput --workload churn --clients 4 \
 		--arms off,pgss_rs,pg_stat_statements --duration 120 $(ARGS)"
 
+bench-instructions:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	pg_test/bench/instructions.sh "$$pg_config"
+
+bench-reading:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	cargo run --quiet --release --no-default-features --features load --example reading -- $(ARGS)
+
+# Each file is one run; docs/performance.md says which table comes from which.
+bench-results:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	mkdir -p docs/results/reading; \
+	both=off,pgss_rs,pg_stat_statements; \
+	measure() { name=$$1; shift; cargo load -- "$$@" --pg-config "$$pg_config" --json docs/results/$$name.json; }; \
+	measure cost-now cost --workload now --clients 1 --duration 30 --arms off,pgss_rs,pgss_rs@0.01,pg_stat_statements; \
+	measure now-2-clients throughput --workload now --clients 2 --duration 40 --arms $$both; \
+	measure now-64-clients throughput --workload now --clients 64 --duration 40 --arms $$both; \
+	measure churn throughput --workload churn --clients 4 --duration 120 --arms $$both; \
+	measure sweep-now sweep --workload now --clients 2 --duration 120; \
+	measure latency-select-only latency --workload select-only --rate-per-second 3000 --duration 120; \
+	cargo run --quiet --release --no-default-features --features load --example reading -- docs/results/reading/reading.json; \
+	pg_test/bench/instructions.sh "$$pg_config" | tee docs/results/instructions.md
+
 bench-micro:
 	@cargo bench --quiet --no-default-features --bench micro -- $(ARGS)
 
+test: SETUP_FOR = tests
 test:
 	@$(SETUP); \
 	echo "== format and lints"; \

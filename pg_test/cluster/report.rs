@@ -236,6 +236,30 @@ fn a_saved_report_gives_the_page_that_the_run_gave() {
 }
 
 #[test]
+fn what_two_machines_measured_is_one_report() {
+    let directory = Directory::new("merge");
+    let [a, b, whole, page] =
+        ["a.json", "b.json", "whole.json", "whole.html"].map(|name| directory.file(name));
+    let pg_config = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+    for (file, seed) in [(&a, "--seed=1"), (&b, "--seed=2")] {
+        let cost = ["cost", "--arms=off,pgss_rs", "--clients=1", "--duration=1", "--pg-config", &pg_config];
+        succeeds(&[&cost[..], &[seed, "--json", shown(file)]].concat());
+    }
+    succeeds(&["merge", shown(&a), shown(&b), "--json", shown(&whole), "--html", shown(&page)]);
+    let [a_json, b_json, whole_json] = [&a, &b, &whole].map(|file| json(file));
+    let statements = |json: &Value| {
+        json.pointer("/runs/0/results/cost/comparisons/0/statements").unwrap().as_u64().unwrap()
+    };
+    assert_eq!(statements(&whole_json), statements(&a_json) + statements(&b_json));
+    assert_eq!(whole_json["machines"].as_array().unwrap().len(), 2);
+    look_at(&mut Browser::start(), &page, &whole_json);
+
+    assert!(refused(&["merge", shown(&a), shown(&a)]).contains("the same measurement"));
+    let other = committed().remove(0);
+    assert!(refused(&["merge", shown(&a), shown(&other)]).contains("cannot be merged with"));
+}
+
+#[test]
 fn what_is_no_report_is_refused_with_the_reason() {
     let directory = Directory::new("refused");
     let file = directory.file("a.json");

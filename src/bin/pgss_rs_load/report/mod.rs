@@ -3,6 +3,7 @@
 
 mod cause;
 mod chart;
+pub mod compare;
 mod csv;
 mod document;
 mod html;

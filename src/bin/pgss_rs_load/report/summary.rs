@@ -76,6 +76,16 @@ pub fn tiles(run: &Run) -> Vec<Tile> {
     }
 }
 
+/// Each arm's answer in one sentence.
+pub fn verdict(run: &Run) -> String {
+    let answers: Vec<String> =
+        tiles(run).iter().map(|tile| format!("{} {} ({})", tile.arm, tile.headline, tile.range)).collect();
+    if answers.is_empty() {
+        return "Verdict: nothing was compared.".to_owned();
+    }
+    format!("Verdict: {}.", answers.join("; "))
+}
+
 /// Of a fraction, in percent.
 fn scaled(finding: Finding) -> Finding {
     match finding {

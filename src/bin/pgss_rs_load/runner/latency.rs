@@ -17,9 +17,9 @@ use crate::arm::Installation;
 use crate::arrivals::OpenLoop;
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
-use crate::report::{ArmLatency, Distribution, Latency, LatencySlice, PercentileOf, Progress};
+use crate::report::{ArmLatency, Distribution, Latency, LatencySlice, PercentileOf, Progress, compare};
 use crate::schedule;
-use crate::stats::{Effect, Finding, Moments, judge};
+use crate::stats::Moments;
 
 const ROUNDS: f64 = 20.0;
 const MIN_ROUNDS: f64 = 8.0;
@@ -356,51 +356,16 @@ fn percentiles_of(
     seed: u64,
 ) -> Vec<PercentileOf> {
     let of = |(which, percentile): (usize, &f64)| {
-        let noise = Effect::of_differences(&noise(slices, which), seed);
-        let change = (arm > 0).then(|| Effect::of_differences(&changes(slices, arm, which), seed));
-        let finding = change.map(|change| match judge(&change, &noise) {
-            Finding::NoDifference { smallest } => Finding::NoDifference { smallest: smallest.exp_m1() },
-            Finding::Difference => Finding::Difference,
-        });
+        let compared = compare::percentile(slices, arm, which, seed);
         PercentileOf {
             percentile: *percentile,
             ms: quantile(&kept.latencies, *percentile),
-            change: change.map(|change| as_fraction(change).into()),
-            noise: as_fraction(noise).into(),
-            finding: finding.map(Into::into),
+            change: compared.change,
+            noise: compared.noise,
+            finding: compared.finding,
         }
     };
     percentiles.iter().enumerate().map(of).collect()
-}
-
-/// From logarithms of ratios, which a stall in either slice pulls as far up as down.
-fn as_fraction(effect: Effect) -> Effect {
-    Effect { estimate: effect.estimate.exp_m1(), low: effect.low.exp_m1(), high: effect.high.exp_m1() }
-}
-
-/// Per round, the logarithm of an arm's percentile over the geometric mean of the baseline's two slices.
-pub fn changes(slices: &[LatencySlice], arm: usize, which: usize) -> Vec<f64> {
-    let of_arm = slices.iter().filter(|slice| slice.arm == arm && !slice.again);
-    let change = |slice: &LatencySlice| {
-        let baseline: Vec<f64> =
-            baseline_of(slices, slice.round).map(|s| s.percentiles[which].ln()).collect();
-        slice.percentiles[which].ln() - baseline.iter().sum::<f64>() / baseline.len() as f64
-    };
-    of_arm.map(change).filter(|change| change.is_finite()).collect()
-}
-
-/// Per round, the logarithm of the baseline's second slice over its first.
-pub fn noise(slices: &[LatencySlice], which: usize) -> Vec<f64> {
-    let again = slices.iter().filter(|slice| slice.again);
-    let change = |again: &LatencySlice| {
-        let first = baseline_of(slices, again.round).find(|slice| !slice.again)?;
-        Some((again.percentiles[which] / first.percentiles[which]).ln())
-    };
-    again.filter_map(change).filter(|change| change.is_finite()).collect()
-}
-
-fn baseline_of(slices: &[LatencySlice], round: usize) -> impl Iterator<Item = &LatencySlice> {
-    slices.iter().filter(move |slice| slice.arm == 0 && slice.round == round)
 }
 
 /// The kernel may let a sleeping thread sleep 50 microseconds longer than it asked; not this one.
@@ -435,27 +400,6 @@ mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::cli::Arguments;
-
-    fn slice(round: usize, arm: usize, again: bool, p50: f64) -> LatencySlice {
-        LatencySlice { round, arm, again, intended: 1, completed: 1, backlog: 0, percentiles: vec![p50] }
-    }
-
-    #[test]
-    fn changes_are_against_the_baseline_of_the_round() {
-        let slices = [
-            slice(0, 1, false, 3.0),
-            slice(0, 0, false, 1.0),
-            slice(0, 0, true, 4.0),
-            slice(1, 0, true, 4.0),
-            slice(1, 0, false, 4.0),
-            slice(1, 1, false, 2.0),
-        ];
-        let ratios = |logarithms: Vec<f64>| {
-            logarithms.iter().map(|l| (l.exp() * 1e6).round() / 1e6).collect::<Vec<_>>()
-        };
-        assert_eq!(ratios(changes(&slices, 1, 0)), [1.5, 0.5]);
-        assert_eq!(ratios(noise(&slices, 0)), [4.0, 1.0]);
-    }
 
     #[test]
     fn a_percentile_is_compared_where_a_slice_has_enough_above_it() {
