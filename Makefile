@@ -2,7 +2,7 @@
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
 # make bench-instructions   what it adds to a statement in instructions, repeatable on any machine; takes valgrind
 # make bench-reading   what reading the statistics costs, and what it does to those who write them
-# make bench-results   everything that docs/performance.md tells of, into docs/results; takes three quarters of an hour
+# make bench-results   everything that docs/performance.md tells of, into docs/results; takes some fifteen minutes
 # make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
