@@ -55,8 +55,9 @@ for statements in prepared now const; do
   none=$(($(one $statements $ours -c pgss_rs.track=none) - alone))
   other="" ratio=""
   if [ -n "$peer" ]; then
-    other=$(($(one $statements $theirs) - alone - identifier))
+    other=+$(($(one $statements $theirs) - alone - identifier))
     ratio=$(awk -v a="$added" -v b="$other" 'BEGIN { printf "%.2f", a / b }')
   fi
-  echo "| $statements | $alone | +$identifier | $other | $added | $ratio | $zero | $none |"
+  printf '| %s | %d | %+d | %s | %+d | %s | %+d | %+d |\n' \
+    "$statements" "$alone" "$identifier" "$other" "$added" "$ratio" "$zero" "$none"
 done

@@ -96,13 +96,12 @@ impl Output {
     }
 
     fn write_views(&self, document: &Document) -> Result<()> {
-        let views: [(&Option<PathBuf>, fn(&Document) -> String); 3] =
-            [(&self.html, html::page), (&self.markdown, markdown::text), (&self.csv, csv::text)];
-        for (path, view) in views {
-            if let Some(path) = path {
-                write(path, &view(document))?;
-            }
-        }
+        let view = |path: &Option<PathBuf>, view: fn(&Document) -> String| {
+            path.as_ref().map_or(Ok(()), |path| write(path, &view(document)))
+        };
+        view(&self.html, html::page)?;
+        view(&self.markdown, markdown::text)?;
+        view(&self.csv, csv::text)?;
         let Some(directory) = &self.svg else { return Ok(()) };
         fs::create_dir_all(directory)
             .map_err(|e| Error::Failed(format!("cannot create {}: {e}", directory.display())))?;
