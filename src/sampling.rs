@@ -98,16 +98,18 @@ fn thin(queryid: u64, rate: f64) -> f64 {
     if happens == Some(true) { 1.0 / probability } else { 0.0 }
 }
 
-/// Calls `f` with the budget, in a window that is not over yet.
+/// Calls `f` with the budget, and ends the window if it is over by that. The gap that was drawn for the old probability is
+/// void then. Not before `f`: where a gap has just come to its end, the statement that it led to would lose its draw.
 fn with_budget<R>(f: impl FnOnce(&mut Budget) -> R) -> Option<R> {
     BUDGET.with(|budget| {
         let budget = budget.get_or_insert_with(Budget::default);
+        let result = f(budget);
         if budget.is_over() {
             let thinned = budget.next(cost::per_recording(), guc::max_overhead() / 100.0);
             cost::thinned(thinned);
-            settings_changed(); // the gaps were drawn for the old probability
+            settings_changed();
         }
-        f(budget)
+        result
     })
 }
 

@@ -124,6 +124,9 @@ impl Recorded {
         if weight == 0.0 {
             return;
         }
+        if self.key.toplevel {
+            sampling::took(weight, nanoseconds);
+        }
         let mut usage = None;
         self.beginning.usage.add_since(&mut usage);
         let mut text = TEXT;
