@@ -50,7 +50,11 @@ mod tests {
             "dealloc bigint, stats_reset timestamp with time zone, entries bigint, max_entries bigint, \
              striped_entries bigint, text_bytes_used bigint, text_bytes_total bigint, lock_waits bigint, \
              index_lock_waits bigint, text_lock_waits bigint, skipped bigint, evicted_calls bigint, \
-             evicted_total_exec_time double precision, clock_source text, library_version text, \
+             evicted_calls_stderr double precision, evicted_total_exec_time double precision, \
+             evicted_total_exec_time_stderr double precision, evicted_rows bigint, evicted_errors bigint, \
+             evicted_plans bigint, evicted_total_plan_time double precision, recording_ns double precision, \
+             recording_share double precision, thinned_calls bigint, last_thinned timestamp with time zone, \
+             clock_source text, library_version text, \
              sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(

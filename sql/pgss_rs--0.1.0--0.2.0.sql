@@ -5,6 +5,8 @@ DROP FUNCTION pgss_rs_info();
 
 CREATE FUNCTION pgss_rs_stats(
     showtext boolean DEFAULT true,
+    query_len integer DEFAULT NULL,
+    changed_since timestamp with time zone DEFAULT NULL,
     OUT userid oid,
     OUT dbid oid,
     OUT toplevel boolean,
@@ -74,14 +76,80 @@ CREATE FUNCTION pgss_rs_stats(
     OUT query_truncated boolean
 )
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'pgss_rs_stats_wrapper'
-LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+AS 'MODULE_PATHNAME', 'pgss_rs_stats_0_2_wrapper'
+LANGUAGE C VOLATILE PARALLEL SAFE;
 
-COMMENT ON FUNCTION pgss_rs_stats(boolean) IS
+COMMENT ON FUNCTION pgss_rs_stats(boolean, integer, timestamp with time zone) IS
     'statistics of all statements: one row for each user, database, level and normalised statement';
 
 CREATE VIEW pgss_rs_stats AS
     SELECT * FROM pgss_rs_stats(true);
+
+CREATE FUNCTION pgss_rs_stats_and_reset(
+    showtext boolean DEFAULT true,
+    query_len integer DEFAULT NULL
+)
+RETURNS SETOF pgss_rs_stats
+AS 'MODULE_PATHNAME', 'pgss_rs_stats_and_reset_wrapper'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pgss_rs_stats_and_reset(boolean, integer) IS
+    'statistics of all statements, which start anew; if the transaction fails, they go on as if not read';
+
+REVOKE ALL ON FUNCTION pgss_rs_stats_and_reset(boolean, integer) FROM PUBLIC;
+
+CREATE FUNCTION pgss_rs_text(
+    queryid bigint,
+    userid oid DEFAULT 0,
+    dbid oid DEFAULT 0
+)
+RETURNS text
+AS 'MODULE_PATHNAME', 'pgss_rs_text_wrapper'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION pgss_rs_text(bigint, oid, oid) IS
+    'text of a statement, of a user and database (0: any)';
+
+CREATE VIEW pgss_rs_top AS
+    WITH s AS (
+        SELECT *,
+            total_plan_time + total_exec_time AS time,
+            sum(total_plan_time + total_exec_time) FILTER (WHERE toplevel) OVER () AS all_time
+        FROM pgss_rs_stats(true, 200)
+        ORDER BY time DESC
+        LIMIT 20
+    )
+    SELECT
+        format('%6s', round((100 * time / nullif(all_time, 0))::numeric, 1) || '%') AS share,
+        format('%18s', CASE
+            WHEN calls_stderr = 0 THEN calls::text
+            ELSE format('%s%s +/- %s%s', round(calls / unit), letter, round(margin, (margin < 10)::int), letter)
+        END) AS calls,
+        round(mean_exec_time::numeric, CASE WHEN mean_exec_time < 1 THEN 4 WHEN mean_exec_time < 100 THEN 2 ELSE 0 END)
+            AS mean_ms,
+        round(p95_exec_time::numeric, CASE WHEN p95_exec_time < 1 THEN 4 WHEN p95_exec_time < 100 THEN 2 ELSE 0 END)
+            AS p95_ms,
+        format('%8s', errors) AS errors,
+        format('%10s', pg_size_pretty(current_setting('block_size')::numeric * (
+            shared_blks_read + shared_blks_written + local_blks_read + local_blks_written
+            + temp_blks_read + temp_blks_written))) AS io,
+        CASE
+            WHEN length(line) <= width AND NOT query_truncated THEN line
+            ELSE left(line, width - 3) || '...'
+        END AS query
+    FROM s
+        CROSS JOIN LATERAL (SELECT btrim(regexp_replace(query, '[[:space:][:cntrl:]]+', ' ', 'g')) AS line) AS l
+        -- characters may be two columns wide
+        CROSS JOIN LATERAL (SELECT CASE WHEN octet_length(line) = length(line) THEN 42 ELSE 21 END AS width) AS w
+        CROSS JOIN LATERAL (
+            SELECT unit, letter FROM (VALUES (1, ''), (1e3, 'k'), (1e6, 'M'), (1e9, 'G'), (1e12, 'T')) AS u (unit, letter)
+            WHERE calls < 1e5 * unit OR unit = 1e12 ORDER BY unit LIMIT 1
+        ) AS u
+        CROSS JOIN LATERAL (SELECT (1.96 * calls_stderr)::numeric / unit AS margin) AS m
+    ORDER BY time DESC;
+
+COMMENT ON VIEW pgss_rs_top IS
+    'the statements that most time was spent on, in 120 columns; io is what was read and written, +/- is at 95 %';
 
 CREATE FUNCTION pgss_rs_histogram(
     queryid bigint DEFAULT 0,
@@ -139,8 +207,13 @@ CREATE FUNCTION pgss_rs_info(
     OUT text_lock_waits bigint,
     OUT skipped bigint,
     OUT evicted_calls bigint,
+    OUT evicted_calls_stderr double precision,
     OUT evicted_total_exec_time double precision,
+    OUT evicted_total_exec_time_stderr double precision,
+    OUT evicted_rows bigint,
     OUT evicted_errors bigint,
+    OUT evicted_plans bigint,
+    OUT evicted_total_plan_time double precision,
     OUT recording_ns double precision,
     OUT recording_share double precision,
     OUT thinned_calls bigint,
@@ -161,6 +234,7 @@ CREATE VIEW pgss_rs_info AS
     SELECT * FROM pgss_rs_info();
 
 GRANT SELECT ON pgss_rs_stats TO PUBLIC;
+GRANT SELECT ON pgss_rs_top TO PUBLIC;
 GRANT SELECT ON pgss_rs_info TO PUBLIC;
 
 SELECT pgss_rs_refresh_compat();

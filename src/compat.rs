@@ -7,8 +7,7 @@
 use crate::columns;
 use crate::pg::srf::{Record, Rows, Value};
 use crate::pg::{catalog, server};
-use crate::stats_fn;
-use crate::table::Body;
+use crate::stats_fn::{self, Wanted};
 use pgrx::prelude::*;
 
 /// What the schema holds, in the order of making.
@@ -99,9 +98,7 @@ fn pgss_rs_refresh_compat() -> Result<(), pgrx::spi::Error> {
 /// The statistics in the columns that the function was declared with.
 #[pg_extern(sql = false)]
 fn pgss_compat_stats(showtext: bool, mut rows: Rows) {
-    // it has no entries of statements that were never executed to their end, nor planned
-    let executed = |body: &Body| body.counters.exec.calls > 0.0 || body.counters.plan.calls > 0.0;
-    stats_fn::add_rows(showtext, executed, &mut rows);
+    stats_fn::add_rows(Wanted::executed(showtext), &mut rows);
 }
 
 #[pg_extern(sql = false)]

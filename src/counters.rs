@@ -367,9 +367,11 @@ impl Counters {
         self.histogram.merge(&other.histogram);
     }
 
-    /// A copy without the histogram.
-    pub fn in_brief(&self) -> Counters {
-        Counters { histogram: Histogram::default(), ..*self }
+    /// Takes over all of another's but the histogram.
+    #[inline(always)]
+    pub fn copy_in_brief(&mut self, from: &Counters) {
+        let histogram = self.histogram;
+        *self = Counters { histogram, ..*from };
     }
 
     /// One execution's square, and its products with those before it that shared its draw.
@@ -434,19 +436,33 @@ fn halved(n: f64) -> f64 {
 #[repr(C)]
 pub struct Evicted {
     pub exec: Timing,
+    pub plan: Timing,
     pub rows: f64,
     pub errors: f64,
+    /// As an entry's.
+    pub calls_variance: f64,
+    pub time_variance: f64,
 }
 
 impl Evicted {
     pub fn of(counters: &Counters) -> Self {
-        Evicted { exec: counters.exec, rows: counters.rows, errors: counters.failures.errors }
+        Evicted {
+            exec: counters.exec,
+            plan: counters.plan,
+            rows: counters.rows,
+            errors: counters.failures.errors,
+            calls_variance: counters.calls_variance,
+            time_variance: counters.time_variance,
+        }
     }
 
     pub fn merge(&mut self, other: &Evicted) {
         self.exec.merge(&other.exec);
+        self.plan.merge(&other.plan);
         self.rows += other.rows;
         self.errors += other.errors;
+        self.calls_variance += other.calls_variance;
+        self.time_variance += other.time_variance;
     }
 }
 

@@ -1,7 +1,7 @@
 //! What identifies an entry.
 
 /// One entry's identity, the same as pg_stat_statements': executions that agree in all four are counted together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Key {
     /// The server's query identifier; 0 is never stored.

@@ -4,7 +4,8 @@
 //! `docs/architecture.md` the carrier-on's. Three layers, each using only those below it:
 //!
 //! - glue: [`hooks`] decide what is recorded, [`nesting`] keeps the level, [`sampling`] draws, [`store`] finds the
-//!   entry, [`failures`] tells what failed, [`stats_fn`] and [`compat`] are the SQL functions, [`persist`] saves and restores, [`guc`] the settings;
+//!   entry, [`failures`] tells what failed, [`stats_fn`] and [`compat`] are the SQL functions, [`taken`] keeps what they
+//!   reset until the commit, [`persist`] saves and restores, [`guc`] the settings;
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`variance`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
@@ -67,6 +68,8 @@ mod sampling;
 mod stats_fn;
 #[cfg(feature = "server")]
 mod store;
+#[cfg(feature = "server")]
+mod taken;
 
 #[cfg(feature = "pg_test")]
 #[path = "../pg_test/mod.rs"]

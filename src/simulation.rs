@@ -9,6 +9,7 @@
 use crate::counters::{Class, Counters, Event, Failure, Jit, Kind, NS_PER_MS, Usage};
 use crate::draw::Random;
 use crate::draw::tests::{Backend, Seeded};
+use crate::histogram::Histogram;
 use crate::key::Key;
 use crate::variance::{Cluster, Clusters, Shared};
 use std::fmt::Write;
@@ -397,7 +398,11 @@ fn totals(counters: &Counters) -> Vec<(String, f64)> {
         }
     }
     let mut totals = Vec::new();
-    walk("", &serde_json::to_value(counters.in_brief()).unwrap(), &mut totals);
+    walk(
+        "",
+        &serde_json::to_value(Counters { histogram: Histogram::default(), ..*counters }).unwrap(),
+        &mut totals,
+    );
     for class in [30, 36, 40, 44] {
         let from = counters.histogram.filled().filter(|(n, _)| *n >= class).map(|(_, calls)| calls).sum();
         totals.push((format!(".histogram[{class}..]"), from));

@@ -4,11 +4,11 @@ use crate::counters::{Class, Counters, Timing};
 use crate::histogram::{self, Histogram};
 use crate::key::Key;
 use crate::persist;
-use crate::pg::srf::{Rows, Value};
+use crate::pg::srf::{Row, Rows, Shown, Text, Value};
 use crate::pg::{catalog, clock, privs, server};
 use crate::store::{self, SharedTable};
-use crate::table::Body;
-use crate::{columns, compat};
+use crate::table::{Body, EVER};
+use crate::{columns, compat, taken};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const COLUMNS: usize = columns::COLUMNS.len();
+
+/// For the texts of others.
+const HIDDEN: &[u8] = b"<insufficient privilege>";
 
 /// The table, or an error that says how to get one.
 pub fn loaded() -> &'static SharedTable {
@@ -32,63 +35,227 @@ pub fn loaded() -> &'static SharedTable {
     })
 }
 
-#[pg_extern(sql = false)]
-fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
-    add_rows(showtext, |_| true, &mut rows);
+/// What a reader wants of the statistics.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    texts: bool,
+    /// Bytes of a text, in its encoding.
+    text_limit: Option<usize>,
+    /// Entries that were touched at this time or later.
+    since: i64,
+    /// Not those that only failed.
+    executed: bool,
 }
 
-/// Adds one row for each entry that `shows` picks, in the columns that the function was declared with, found by name: so the library
-/// serves every version of the SQL. Others' texts and identifiers are shown to roles with the privileges of
-/// `pg_read_all_stats`. Entries are copied one by one, each as a consistent whole, without stopping anyone.
-pub fn add_rows(showtext: bool, shows: impl Fn(&Body) -> bool, rows: &mut Rows) {
-    let table = loaded();
-    let sees_all = privs::reads_all_stats();
-    let user = server::user();
-    let known = |n: &usize| columns::COLUMNS[*n].is_known(server::MAJOR);
-    let places = rows.columns(|name| columns::place(name).filter(known));
-    let tells_percentiles = places.contains(&columns::place("p50_exec_time"));
-    let mut text = Vec::new();
-    let mut add = |slot: u32, body: &Body| {
-        check_for_interrupts!();
-        if !shows(body) {
-            return;
-        }
-        let visible = sees_all || body.key.userid == user;
-        if showtext && visible {
-            text.clear();
-            table.texts.read(body.text, |part| text.extend_from_slice(part));
-            if !table.unchanged(slot, body) {
-                return; // gone while its text was being read
-            }
-        }
-        let values = stats_row(body, visible, showtext.then_some(&text), tells_percentiles);
-        rows.push(places.iter().map(|place| place.map_or(Value::Null, |n| values[n])));
-    };
-    if tells_percentiles {
-        table.bodies().for_each(|(slot, body)| add(slot, &body));
-    } else {
-        table.bodies_in_brief().for_each(|(slot, body)| add(slot, &body));
+/// What is told of the time at which something was counted may be so much too early, in microseconds, unless there was a
+/// reader at that time (see [`clock::tell_time_to`]).
+const TOLD_WITHIN: i64 = 200_000;
+
+impl Wanted {
+    /// Every entry.
+    pub fn all(texts: bool) -> Self {
+        Wanted { texts, text_limit: None, since: EVER, executed: false }
+    }
+
+    /// What pg_stat_statements has: it has no entries of statements that were never executed to their end, nor planned.
+    pub fn executed(texts: bool) -> Self {
+        Wanted { executed: true, ..Wanted::all(texts) }
+    }
+
+    fn wants(&self, body: &Body) -> bool {
+        !self.executed || body.counters.exec.calls > 0.0 || body.counters.plan.calls > 0.0
+    }
+
+    fn limited(texts: bool, query_len: Option<i32>) -> Self {
+        let limit = query_len.map(|len| {
+            usize::try_from(len).unwrap_or_else(|_| {
+                ErrorReport::new(
+                    PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                    format!("query_len must not be negative, and is {len}"),
+                    function_name!(),
+                )
+                .set_hint("It is in bytes. NULL stands for whole texts, showtext => false for none.")
+                .report(PgLogLevel::ERROR);
+                unreachable!()
+            })
+        });
+        Wanted { text_limit: limit, ..Wanted::all(texts) }
     }
 }
 
-fn stats_row<'a>(
+/// As it was before there were texts of limited length.
+#[pg_extern(sql = false)]
+fn pgss_rs_stats(showtext: bool, mut rows: Rows) {
+    add_rows(Wanted::all(showtext), &mut rows);
+}
+
+/// No rows without `showtext`: the first argument was strict.
+#[pg_extern(sql = false)]
+fn pgss_rs_stats_0_2(
+    showtext: Option<bool>,
+    query_len: Option<i32>,
+    changed_since: Option<TimestampWithTimeZone>,
+    mut rows: Rows,
+) {
+    let Some(showtext) = showtext else { return };
+    let since = changed_since.map_or(EVER, |t| i64::from(t).saturating_sub(TOLD_WITHIN).max(EVER));
+    add_rows(Wanted { since, ..Wanted::limited(showtext, query_len) }, &mut rows);
+}
+
+/// Adds one row for each entry, in the columns that the function was declared with, found by name: so the library
+/// serves every version of the SQL. Entries are copied one by one, each as a consistent whole, without stopping anyone.
+pub fn add_rows(wanted: Wanted, rows: &mut Rows) {
+    let mut reader = Reader::new(wanted, rows);
+    reader.table.visit_since(wanted.since, reader.tells_percentiles, |slot, body| {
+        check_for_interrupts!();
+        // not if it has gone while its text was being read
+        if wanted.wants(body) && reader.read_text(slot, body) {
+            reader.add_row(body);
+        }
+    });
+}
+
+/// Adds a row for each entry that has counted something, and starts its counters anew, entry by entry in one step. If
+/// the transaction fails, now or later, what was taken is given back.
+#[pg_extern(sql = false)]
+fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut rows: Rows) {
+    let Some(showtext) = showtext else { return };
+    let table = loaded();
+    let mut reader = Reader::new(Wanted::limited(showtext, query_len), &mut rows);
+    table.visit_since(EVER, false, |slot, seen| {
+        check_for_interrupts!();
+        if !taken::reserve() {
+            out_of_memory();
+        }
+        // the text first: what was taken is shown in any case
+        if reader.read_text(slot, seen)
+            && let Some(body) = table.take(slot, seen, server::now())
+        {
+            taken::keep(&body);
+            reader.add_row(&body);
+        }
+    });
+}
+
+fn out_of_memory() -> ! {
+    ErrorReport::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, "out of memory", function_name!())
+        .set_detail("Nothing was reset.")
+        .report(PgLogLevel::ERROR);
+    unreachable!()
+}
+
+/// Makes rows of entries for one caller. Others' texts and identifiers are shown to roles with the privileges of
+/// `pg_read_all_stats`.
+struct Reader<'a> {
+    table: &'static SharedTable,
+    rows: &'a mut Rows,
+    wanted: Wanted,
+    /// Which of [`columns::COLUMNS`] the function has.
+    shown: Shown<COLUMNS>,
+    tells_percentiles: bool,
+    sees_all: bool,
+    user: u32,
+    /// Of the entry at hand.
+    text: Vec<u8>,
+    clipped: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(wanted: Wanted, rows: &'a mut Rows) -> Self {
+        let table = loaded();
+        // before the first entry is looked at, so that what is not seen now will count as changed after it
+        table.tell_time(server::now());
+        let unknown = |n: usize| !columns::COLUMNS[n].is_known(server::MAJOR);
+        Reader {
+            table,
+            wanted,
+            tells_percentiles: rows.columns(|name| name == "p50_exec_time").contains(&true),
+            shown: rows.shows(columns::place, unknown),
+            rows,
+            sees_all: privs::reads_all_stats(),
+            user: server::user(),
+            text: Vec::new(),
+            clipped: false,
+        }
+    }
+
+    fn may_see(&self, body: &Body) -> bool {
+        self.sees_all || body.key.userid == self.user
+    }
+
+    /// Reads as much of the entry's text as is wanted; false if the entry has gone.
+    fn read_text(&mut self, slot: u32, body: &Body) -> bool {
+        self.clipped = false;
+        if !self.wanted.texts || !self.may_see(body) {
+            return true;
+        }
+        self.clipped = read_text(self.table, body, self.wanted.text_limit, &mut self.text);
+        self.table.unchanged(slot, body)
+    }
+
+    fn add_row(&mut self, body: &Body) {
+        let visible = self.may_see(body);
+        let text = if visible { &self.text } else { HIDDEN };
+        let text = self.wanted.texts.then_some(text);
+        let truncated = body.text.truncated || self.clipped;
+        let tells_percentiles = self.tells_percentiles;
+        self.rows.push_row(&self.shown, |row| fill(row, body, visible, text, truncated, tells_percentiles));
+    }
+}
+
+/// Reads at most so many bytes of an entry's text, up to the end of a character; whether it goes on.
+fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut Vec<u8>) -> bool {
+    text.clear();
+    let limit = limit.unwrap_or(usize::MAX);
+    let clipped = body.text.len as usize > limit;
+    let needed = body.text.first(limit.saturating_add(server::LONGEST_CHARACTER));
+    table.texts.read(needed, |part| text.extend_from_slice(part));
+    if clipped {
+        server::clip_to(text, body.encoding, limit);
+    }
+    clipped
+}
+
+/// The text of a statement, of a user and database (0: any), whole if there is one that is whole. NULL where there is
+/// none that the caller may see: whether others run a statement is not told.
+#[pg_extern(sql = false)]
+fn pgss_rs_text(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<Text> {
+    let table = loaded();
+    let (sees_all, caller) = (privs::reads_all_stats(), server::user());
+    let picked = picking(userid, dbid, queryid);
+    let mut cut_off = None;
+    for (slot, body) in table.bodies_of(queryid as u64) {
+        check_for_interrupts!();
+        if !picked(&body.key) || !sees_all && body.key.userid != caller {
+            continue;
+        }
+        let mut text = Vec::new();
+        read_text(table, &body, None, &mut text);
+        match table.unchanged(slot, &body).then_some(Text(text, body.encoding)) {
+            Some(text) if !body.text.truncated => return Some(text),
+            text => cut_off = cut_off.or(text),
+        }
+    }
+    cut_off
+}
+
+/// The values of [`columns::COLUMNS`], in their order.
+#[inline(always)]
+fn fill(
+    row: &mut Row<COLUMNS>,
     body: &Body,
     visible: bool,
-    text: Option<&'a Vec<u8>>,
+    text: Option<&[u8]>,
+    truncated: bool,
     tells_percentiles: bool,
-) -> [Value<'a>; COLUMNS] {
+) {
     let c = &body.counters;
-    let mut row = Row { values: [Value::Null; COLUMNS], next: 0 };
     row.add([
         Value::Oid(body.key.userid),
         Value::Oid(body.key.dbid),
         Value::Bool(body.key.toplevel),
         if visible { Value::Int8(body.key.queryid as i64) } else { Value::Null },
-        match text {
-            None => Value::Null,
-            Some(text) if visible => Value::Text(text, body.encoding),
-            Some(_) => Value::Text(b"<insufficient privilege>", body.encoding),
-        },
+        text.map_or(Value::Null, |text| Value::Text(text, body.encoding)),
     ]);
     row.add(timing(&c.plan));
     row.add(timing(&c.exec));
@@ -108,8 +275,7 @@ fn stats_row<'a>(
     ]);
     row.add(if tells_percentiles { percentiles(body) } else { [Value::Null; 4] });
     row.add([int(c.failures.errors), int(c.failures.cancels), Value::Float8(c.failures.time)]);
-    row.add([executed(c.first_exec), executed(c.last_exec), Value::Bool(body.text.truncated)]);
-    row.values
+    row.add([executed(c.first_exec), executed(c.last_exec), Value::Bool(truncated)]);
 }
 
 /// p50, p90, p95 and p99 in ms. Within the least and the greatest time, where these are of all calls.
@@ -121,18 +287,6 @@ fn percentiles<'a>(body: &Body) -> [Value<'a>; 4] {
         Some(ms) if within => Value::Float8(ms.max(exec.min).min(exec.max)),
         Some(ms) => Value::Float8(ms),
     })
-}
-
-struct Row<'a> {
-    values: [Value<'a>; COLUMNS],
-    next: usize,
-}
-
-impl<'a> Row<'a> {
-    fn add<const N: usize>(&mut self, values: [Value<'a>; N]) {
-        self.values[self.next..self.next + N].copy_from_slice(&values);
-        self.next += N;
-    }
 }
 
 /// A weighted sum of whole numbers, to the nearest whole.
@@ -168,12 +322,12 @@ fn histogram_of(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Histogr
     let (sees_all, caller) = (privs::reads_all_stats(), server::user());
     let picked = picking(userid, dbid, queryid);
     let mut sum = Histogram::default();
-    for (_, body) in table.bodies() {
+    table.visit_since(EVER, true, |_, body| {
         check_for_interrupts!();
         if picked(&body.key) && (sees_all || body.key.userid == caller) {
             sum.merge(&body.counters.histogram);
         }
-    }
+    });
     sum
 }
 
@@ -205,7 +359,7 @@ fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg
 #[pg_extern(sql = false)]
 fn pgss_rs_errors(mut rows: Rows) {
     let (sees_all, caller) = (privs::reads_all_stats(), server::user());
-    for (_, Body { key, counters, .. }) in loaded().bodies_in_brief() {
+    loaded().visit_since(EVER, false, |_, Body { key, counters, .. }| {
         check_for_interrupts!();
         let visible = sees_all || key.userid == caller;
         for (class, errors) in counters.failures.by_class() {
@@ -219,7 +373,7 @@ fn pgss_rs_errors(mut rows: Rows) {
                 int(errors),
             ]);
         }
-    }
+    });
 }
 
 /// Picks the entries of a user, database and statement, 0 meaning all.
@@ -259,8 +413,13 @@ fn pgss_rs_info(mut rows: Rows) {
         ("text_lock_waits", Value::Int8(state.text_waits.load(Relaxed) as i64)),
         ("skipped", Value::Int8(state.skipped.load(Relaxed) as i64)),
         ("evicted_calls", int(evicted.exec.calls)),
+        ("evicted_calls_stderr", Value::Float8(evicted.calls_variance.sqrt())),
         ("evicted_total_exec_time", Value::Float8(evicted.exec.total)),
+        ("evicted_total_exec_time_stderr", Value::Float8(evicted.time_variance.sqrt())),
+        ("evicted_rows", int(evicted.rows)),
         ("evicted_errors", int(evicted.errors)),
+        ("evicted_plans", int(evicted.plan.calls)),
+        ("evicted_total_plan_time", Value::Float8(evicted.plan.total)),
         ("recording_ns", recording_ns),
         ("recording_share", recording_share),
         ("thinned_calls", Value::Int8(state.cost.thinned.load(Relaxed) as i64)),

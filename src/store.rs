@@ -14,7 +14,7 @@ use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
 use crate::pg::spin::prefetch;
 use crate::pg::statement::Statement;
-use crate::pg::{server, shmem};
+use crate::pg::{clock, server, shmem};
 use crate::stripes::{self, SETS, Stripe, Stripes, StripesState};
 use crate::table::{Locks, NewEntry, PARTITIONS, State, Table, Update, bucket_count};
 use crate::textpool::{BLOCK, Block, PoolState, TextPool};
@@ -329,7 +329,7 @@ pub fn era() -> u32 {
 /// Whether the backend remembers a slot for the key and it still is its.
 fn has_entry(key: &Key) -> bool {
     let slot = REMEMBERED.with(|r| r.get(key.hash())).flatten();
-    slot.zip(table()).is_some_and(|(n, table)| table.settle(n, key, |_| ()).is_ok())
+    slot.zip(table()).is_some_and(|(n, table)| table.has(n, key))
 }
 
 fn text_blocks() -> usize {
@@ -383,6 +383,7 @@ fn startup() {
         clip: server::clip,
     };
     table.init(server::now());
+    clock::tell_time_to(state.time());
     // once per start of the server; a crash restart leaves the old one behind, some hundred bytes
     TABLE.set(Some(Box::leak(Box::new(table))));
     crate::persist::startup();

@@ -11,6 +11,7 @@ use crate::counters::Counters;
 use crate::key::Key;
 use crate::pg::spin::Mutex;
 use crate::primitives::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use crate::table::NEVER;
 
 /// Entries that can have stripes at a time: one bit each.
 pub const SETS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -22,7 +23,20 @@ pub struct Share {
     pub key: Key,
     /// Whether it is a share of `key`'s entry.
     pub used: bool,
+    /// As the entry's own, for what was added here.
+    pub touched: i64,
     pub counters: Counters,
+}
+
+impl Share {
+    fn nothing(key: Key, used: bool) -> Self {
+        Share { key, used, touched: NEVER, counters: Counters::default() }
+    }
+
+    fn merge(&mut self, other: &Share) {
+        self.counters.merge(&other.counters);
+        self.touched = self.touched.max(other.touched);
+    }
 }
 
 /// One share, on cache lines of its own (processors fetch them in pairs).
@@ -83,7 +97,7 @@ impl Stripes<'_> {
         let before = self.state.free.fetch_update(AcqRel, Acquire, lowest).ok()?;
         let set = before.trailing_zeros();
         for stripe in self.of(set) {
-            *stripe.0.lock() = Share { key: *key, used: true, counters: Counters::default() };
+            *stripe.0.lock() = Share::nothing(*key, true);
         }
         Some(set)
     }
@@ -103,16 +117,32 @@ impl Stripes<'_> {
     }
 
     /// What the stripes have counted so far; `None` if they are not, or not all, `key`'s any more.
-    pub fn sum(&self, set: u32, key: &Key) -> Option<Counters> {
-        let mut sum = Counters::default();
+    pub fn sum(&self, set: u32, key: &Key) -> Option<Share> {
+        let mut sum = Share::nothing(*key, true);
         for stripe in self.of(set) {
             let share = *stripe.0.lock();
             if !share.used || share.key != *key {
                 return None;
             }
-            sum.merge(&share.counters);
+            sum.merge(&share);
         }
         Some(sum)
+    }
+
+    /// Takes what those stripes that are `key`'s have counted; they go on from nothing.
+    pub fn take(&self, set: u32, key: &Key) -> Share {
+        let mut sum = Share::nothing(*key, true);
+        for stripe in self.of(set) {
+            let mut share = stripe.0.lock();
+            if !share.used || share.key != *key || share.touched == NEVER {
+                continue;
+            }
+            let taken = *share;
+            *share = Share::nothing(*key, true);
+            drop(share);
+            sum.merge(&taken);
+        }
+        sum
     }
 
     /// Starts min and max of `key`'s stripes anew.

@@ -15,10 +15,16 @@
 //! a set is taken from the pool before, and given back after, when no one can find it any more. A place, as backends
 //! remember it, is a slot's number or, from the number of slots on, a stripe's.
 //!
+//! Whatever is added to an entry marks it with the time that the table was last told ([`Table::tell_time`]), read under
+//! the lock it is added under. A reader tells the table its own time before it looks at the first entry. So what it does
+//! not find in an entry yet is added later, and marks that with its time or a later one: no change falls between two
+//! readings, however long ago the statement began, and recording reads no clock for it.
+//!
 //! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
 //! library's in tests.
 
 use crate::counters::{Counters, Evicted};
+use crate::histogram::Histogram;
 use crate::key::Key;
 use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -35,9 +41,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SAMPLE: u32 = 8;
 /// Bytes of a slot that tell what it is worth keeping.
 const SCORED: usize = 256;
+/// Bytes of a slot without the histogram.
+const BRIEF: usize = size_of::<Slot>() - size_of::<Histogram>();
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
+/// When an entry was touched that has counted nothing.
+pub const NEVER: i64 = i64::MIN;
+/// All times that something was touched at.
+pub const EVER: i64 = NEVER + 1;
 
 /// Locks that may put the caller to sleep. While one is held nothing may raise, allocate or come back here.
 pub trait Locks {
@@ -53,6 +65,8 @@ pub trait Locks {
 #[repr(C)]
 pub struct Body {
     pub key: Key,
+    /// The table's time when something was last added or changed; [`NEVER`] since what was counted was taken.
+    pub touched: i64,
     /// Whether the slot is an entry that readers may see.
     pub used: bool,
     /// Times that the lock was found held, since `contended_from` calls.
@@ -84,7 +98,7 @@ pub struct Slot {
 }
 
 // what the documentation says an entry takes
-const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1600);
+const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1664);
 
 impl Default for Slot {
     fn default() -> Self {
@@ -136,9 +150,31 @@ impl Body {
         self.key == *key && self.used && self.stripes == 0
     }
 
-    /// A copy without the histogram.
-    fn in_brief(&self) -> Body {
-        Body { counters: self.counters.in_brief(), ..*self }
+    /// Copies all but the histogram; the other's stays what it is.
+    #[inline(always)]
+    fn copy_in_brief(&self, to: &mut Body) {
+        to.counters.copy_in_brief(&self.counters);
+        // field by field, as the counters would be copied twice
+        #[rustfmt::skip]
+        let Body {
+            key, touched, used, contended, stripes, contended_from, encoding, generation, text, stats_since,
+            minmax_stats_since, counters: _,
+        } = *self;
+        (to.key, to.touched, to.used, to.contended, to.stripes) = (key, touched, used, contended, stripes);
+        (to.contended_from, to.encoding, to.generation) = (contended_from, encoding, generation);
+        (to.text, to.stats_since, to.minmax_stats_since) = (text, stats_since, minmax_stats_since);
+    }
+
+    /// Adds what was counted of the entry elsewhere.
+    pub fn merge(&mut self, counters: &Counters, touched: i64) {
+        self.counters.merge(counters);
+        self.touched = self.touched.max(touched);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, now: i64, change: impl FnOnce(&mut Counters)) {
+        self.touched = now;
+        change(&mut self.counters);
     }
 
     fn set(&self) -> Option<u32> {
@@ -187,6 +223,15 @@ pub struct Cost {
 struct Apart {
     /// Counts the times that entries were removed on request.
     resets: AtomicU32,
+    /// The latest time that the table was told, microseconds of the server's epoch.
+    time: AtomicI64,
+}
+
+impl State {
+    /// Where the time is kept, for whoever tells it as [`Table::tell_time`] does.
+    pub fn time(&self) -> &AtomicI64 {
+        &self.apart.time
+    }
 }
 
 impl Default for State {
@@ -254,6 +299,7 @@ impl<L: Locks> Table<'_, L> {
         self.texts.init();
         self.stripes.init();
         self.state.stats_reset.store(now, Relaxed);
+        self.tell_time(now);
         (0..self.slots.len() as u32).rev().for_each(|n| self.put_free(n));
     }
 
@@ -276,6 +322,17 @@ impl<L: Locks> Table<'_, L> {
     #[inline(always)]
     pub fn resets(&self) -> u32 {
         self.state.apart.resets.load(Relaxed)
+    }
+
+    /// Tells the table the time; what is added from now on is marked with this or a later one.
+    pub fn tell_time(&self, now: i64) {
+        self.state.apart.time.fetch_max(now, Relaxed);
+    }
+
+    /// What is added now is marked with; to be read under the lock that it is added under.
+    #[inline(always)]
+    fn told(&self) -> i64 {
+        self.state.apart.time.load(Relaxed)
     }
 
     /// What evicted entries had counted since the last full reset.
@@ -309,8 +366,17 @@ impl<L: Locks> Table<'_, L> {
         if !body.is_plain(key) {
             return if body.used && body.key == *key { self.moved(&body) } else { Update::OtherKey };
         }
-        change(&mut body.counters);
+        body.add(self.told(), change);
         Update::Done
+    }
+
+    /// Whether `key`'s entry is at `place`, or in its stripes.
+    pub fn has(&self, place: u32, key: &Key) -> bool {
+        if let Some(slot) = self.slots.get(place as usize) {
+            return slot.body.try_lock_for(PATIENCE).is_some_and(|body| body.used && body.key == *key);
+        }
+        let stripe = self.stripes.all.get(place as usize - self.slots.len());
+        stripe.and_then(|s| s.0.try_lock_for(PATIENCE)).is_some_and(|share| share.used && share.key == *key)
     }
 
     /// [`Self::update`] for the common case: whether the place is the entry's slot, and its lock was free.
@@ -321,7 +387,7 @@ impl<L: Locks> Table<'_, L> {
         };
         let plain = body.is_plain(key);
         if plain {
-            change(&mut body.counters);
+            body.add(self.told(), change);
         }
         plain
     }
@@ -333,7 +399,7 @@ impl<L: Locks> Table<'_, L> {
         if !body.is_plain(key) {
             return if body.used && body.key == *key { self.moved(&body) } else { Update::OtherKey };
         }
-        change(&mut body.counters);
+        body.add(self.told(), change);
         let contended = body.is_contended();
         drop(body);
         if contended {
@@ -354,6 +420,7 @@ impl<L: Locks> Table<'_, L> {
         if share.key != *key || !share.used {
             return Update::OtherKey;
         }
+        share.touched = self.told();
         change(&mut share.counters);
         Update::Done
     }
@@ -509,7 +576,9 @@ impl<L: Locks> Table<'_, L> {
             let other = self.find(key, hash);
             if other.is_none() {
                 self.link(n, key, hash);
-                slot.body.lock().used = true;
+                let mut body = slot.body.lock();
+                // readers begin to see it now, one that passed before will not
+                (body.used, body.touched) = (true, self.told());
             }
             other
         });
@@ -529,8 +598,11 @@ impl<L: Locks> Table<'_, L> {
             // all of it will be written
             prefetch(&self.slots[n as usize], size_of::<Slot>());
             if let Some(gone) = self.remove(n, &key) {
-                self.state.evicted.lock().merge(&gone);
-                self.state.dealloc.fetch_add(1, Relaxed);
+                // one whose counts were taken, and that was not used since, is no loss
+                if gone != Evicted::default() {
+                    self.state.evicted.lock().merge(&gone);
+                    self.state.dealloc.fetch_add(1, Relaxed);
+                }
                 return Some(n);
             }
         }
@@ -552,7 +624,7 @@ impl<L: Locks> Table<'_, L> {
                 let (key, set, mut score) = (body.key, body.set(), body.counters.score(now));
                 drop(body);
                 if let Some(set) = set {
-                    score = self.stripes.sum(set, &key)?.score(now);
+                    score = self.stripes.sum(set, &key)?.counters.score(now);
                 }
                 Some((score, n, key))
             })
@@ -597,11 +669,11 @@ impl<L: Locks> Table<'_, L> {
     /// Removes the entries that `which` picks; whether that left none.
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
         self.state.apart.resets.fetch_add(1, Relaxed);
-        for (n, body) in self.bodies_in_brief() {
+        self.visit_since(NEVER, false, |n, body| {
             if which(&body.key) && self.remove(n, &body.key).is_some() {
                 self.put_free(n);
             }
-        }
+        });
         self.entries() == 0
     }
 
@@ -626,6 +698,9 @@ impl<L: Locks> Table<'_, L> {
             }
             body.counters.reset_minmax();
             body.minmax_stats_since = now;
+            if body.touched != NEVER {
+                body.touched = self.told();
+            }
             let (key, set) = (body.key, body.set());
             drop(body);
             if let Some(set) = set {
@@ -634,35 +709,104 @@ impl<L: Locks> Table<'_, L> {
         }
     }
 
-    /// A copy of every entry, one after the other. Takes one spinlock at a time, and leaves out a slot that is held
-    /// beyond all patience.
-    pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
-        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n, |body| *body)?)))
-    }
-
-    /// Likewise without histograms, which are most of an entry.
-    pub fn bodies_in_brief(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
-        (0..self.slots.len() as u32).filter_map(|n| Some((n, self.body(n, Body::in_brief)?)))
-    }
-
-    /// A copy of the entry in slot `n`, with what its stripes have counted.
-    fn body(&self, n: u32, copy: impl Fn(&Body) -> Body) -> Option<Body> {
-        let read = || {
-            let body = self.slots[n as usize].body.try_lock_for(PATIENCE)?;
-            body.used.then(|| copy(&body))
-        };
-        for _ in 0..ROUNDS {
-            let mut body = read()?;
-            let Some(set) = body.set() else { return Some(body) };
-            // the entry may have gone, come again, and got the same set
-            if let Some(sum) = self.stripes.sum(set, &body.key)
-                && self.unchanged(n, &body)
-            {
-                body.counters.merge(&sum);
-                return Some(body);
+    /// Shows every entry that was touched at this time or later, one after the other, as a copy: with its histogram or, as
+    /// that is most of an entry, without. The others are not copied. Takes one spinlock at a time, and leaves out a slot
+    /// that is held beyond all patience.
+    pub fn visit_since(&self, since: i64, histograms: bool, mut show: impl FnMut(u32, &Body)) {
+        let mut body = Body::default();
+        for n in 0..self.slots.len() as u32 {
+            let read = if histograms {
+                self.read(n, since, |from, to| *to = *from, &mut body)
+            } else {
+                self.read(n, since, Body::copy_in_brief, &mut body)
+            };
+            if read {
+                // the next one comes from memory while this is made a row of
+                if let Some(next) = self.slots.get(n as usize + 1) {
+                    prefetch(next, if histograms { size_of::<Slot>() } else { BRIEF });
+                }
+                show(n, &body);
             }
         }
-        None
+    }
+
+    /// Likewise copies of all that have counted something, with histograms.
+    pub fn bodies(&self) -> impl Iterator<Item = (u32, Body)> + '_ {
+        (0..self.slots.len() as u32).filter_map(|n| {
+            let mut body = Body::default();
+            self.read(n, EVER, |from, to| *to = *from, &mut body).then_some((n, body))
+        })
+    }
+
+    /// The entries of a statement, those that have counted nothing too, without histograms.
+    pub fn bodies_of(&self, queryid: u64) -> impl Iterator<Item = (u32, Body)> + '_ {
+        let named = move |n: &u32| self.slots[*n as usize].queryid.load(Relaxed) == queryid;
+        let brief = |n| {
+            let mut body = Body::default();
+            self.read(n, NEVER, Body::copy_in_brief, &mut body).then_some((n, body))
+        };
+        let entries = (0..self.slots.len() as u32).filter(named).filter_map(brief);
+        entries.filter(move |(_, body)| body.key.queryid == queryid)
+    }
+
+    /// Copies the entry in slot `n`, with what its stripes have counted, if any was touched at this time or later.
+    #[inline(always)]
+    fn read(&self, n: u32, since: i64, copy: impl Fn(&Body, &mut Body), to: &mut Body) -> bool {
+        for _ in 0..ROUNDS {
+            let Some(body) = self.slots[n as usize].body.try_lock_for(PATIENCE) else { return false };
+            if !body.used || body.touched < since && body.stripes == 0 {
+                return false;
+            }
+            copy(&body, to);
+            drop(body);
+            let Some(set) = to.set() else { return true };
+            // the entry may have gone, come again, and got the same set
+            if let Some(sum) = self.stripes.sum(set, &to.key)
+                && self.unchanged(n, to)
+            {
+                to.merge(&sum.counters, sum.touched);
+                return to.touched >= since;
+            }
+        }
+        false
+    }
+
+    /// Takes what the entry in slot `n`, that `seen` is a copy of, has counted: it goes on from nothing, with its text.
+    /// `None` if that is nothing, or the slot holds another entry by now.
+    ///
+    /// Every call is either in what is taken or stays. An entry that goes while its stripes are being emptied takes
+    /// along what is in those that are left.
+    pub fn take(&self, n: u32, seen: &Body, now: i64) -> Option<Body> {
+        let mut taken = {
+            let mut body = self.slots[n as usize].body.try_lock_for(PATIENCE)?;
+            if !body.used || body.generation != seen.generation {
+                return None;
+            }
+            let taken = *body;
+            body.counters = Counters::default();
+            body.touched = NEVER;
+            (body.stats_since, body.minmax_stats_since) = (now, now);
+            taken
+        };
+        if let Some(set) = taken.set() {
+            let share = self.stripes.take(set, &taken.key);
+            taken.merge(&share.counters, share.touched);
+        }
+        (taken.touched != NEVER).then_some(taken)
+    }
+
+    /// Gives back what was taken. Where the entry has gone meanwhile it is counted among the evicted.
+    pub fn give_back(&self, taken: &Body) {
+        let body = self.lookup(&taken.key).and_then(|n| self.slots[n as usize].body.try_lock_for(PATIENCE));
+        match body.filter(|body| body.used && body.key == taken.key) {
+            Some(mut body) => {
+                let now = self.told();
+                body.merge(&taken.counters, now);
+                body.stats_since = body.stats_since.min(taken.stats_since);
+                body.minmax_stats_since = body.minmax_stats_since.min(taken.minmax_stats_since);
+            }
+            None => self.state.evicted.lock().merge(&Evicted::of(&taken.counters)),
+        }
     }
 
     /// Whether slot `n` still holds the entry that `body` is a copy of, hence the text read meanwhile was its text.
@@ -1074,6 +1218,179 @@ mod tests {
         let (_, body) = t.bodies().next().unwrap();
         assert!(!body.counters.exec.seen);
         assert_eq!((body.counters.exec.calls, body.minmax_stats_since), (2.0, 9));
+    }
+
+    fn read_since(t: &Table<&StdLocks>, since: i64) -> Vec<(u64, f64)> {
+        let mut read = Vec::new();
+        t.visit_since(since, true, |_, b| read.push((b.key.queryid, b.counters.exec.calls)));
+        read
+    }
+
+    #[test]
+    fn only_what_was_touched_since_is_read() {
+        let o = Owned::new(100);
+        let t = o.table();
+        (1..=3).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call).is_some()));
+        t.tell_time(1000);
+        t.update_or_insert(&key(2), NEW, call).unwrap();
+        assert_eq!(read_since(&t, 1000), [(2, 2.0)]);
+        assert_eq!((read_since(&t, 7).len(), read_since(&t, 1001).len()), (3, 0));
+        // in a stripe
+        let n = spread(&t, &key(1));
+        assert_eq!(read_since(&t, 1000), [(2, 2.0)]);
+        t.tell_time(2000);
+        t.settle(n, &key(1), call).unwrap();
+        assert_eq!(read_since(&t, 2000), [(1, 2.0)]);
+        // looking whether it is there is no change, a reset of minima is one
+        t.tell_time(3000);
+        assert!(t.has(t.lookup(&key(3)).unwrap(), &key(3)) && !t.has(0, &key(9)));
+        assert_eq!(read_since(&t, 3000), []);
+        t.reset_minmax_where(3000, |k| k.queryid == 3);
+        assert_eq!(read_since(&t, 3000), [(3, 1.0)]);
+        // time never goes back
+        t.tell_time(5);
+        t.update_or_insert(&key(2), NEW, call).unwrap();
+        assert_eq!(read_since(&t, 3000).len(), 2);
+    }
+
+    /// Who reads everything once, and then only what was touched since his last reading began, knows everything: no
+    /// change falls between two readings. The time is the reader's own alone, one tick a reading.
+    #[test]
+    fn a_reader_of_changes_misses_none() {
+        let o = Owned::new(50);
+        let (threads, each) = (3u64, 30_000u64);
+        let done = AtomicBool::new(false);
+        let mut known = std::collections::HashMap::new();
+        std::thread::scope(|s| {
+            let adding: Vec<_> = (0..threads)
+                .map(|thread| {
+                    s.spawn({
+                        let t = o.table();
+                        move || {
+                            for i in 0..each {
+                                let k =
+                                    key(if i % 8 == 0 { 100 + (i * threads + thread) % 300 } else { i % 2 });
+                                t.update_or_insert(&k, NEW, call).unwrap();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            s.spawn(|| {
+                let t = o.table();
+                let (mut last, mut now) = (EVER, 8);
+                let mut read = |finally: bool| {
+                    t.tell_time(now);
+                    known.extend(read_since(&t, last));
+                    (last, now) = (now, now + 1);
+                    if !finally && let Some(n) = t.lookup(&key(now as u64 % 2)) {
+                        t.spread(n, &key(now as u64 % 2));
+                    }
+                };
+                while !done.load(Relaxed) {
+                    read(false);
+                }
+                read(true);
+            });
+            adding.into_iter().for_each(|a| a.join().unwrap());
+            done.store(true, Relaxed);
+        });
+        let entries = read_since(&o.table(), EVER);
+        assert_eq!(entries.len(), 50);
+        for (queryid, calls) in entries {
+            assert_eq!(known.get(&queryid), Some(&calls), "{queryid}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_was_taken_goes_on_from_nothing_with_its_text() {
+        let o = Owned::new(8);
+        let t = o.table();
+        let (k, n) = (key(1), t.update_or_insert(&key(1), NEW, call).unwrap());
+        spread(&t, &k);
+        t.settle(n, &k, call).unwrap();
+        let (_, seen) = t.bodies().next().unwrap();
+        let taken = t.take(n, &seen, 500).unwrap();
+        assert_eq!((taken.counters.exec.calls, taken.stats_since), (2.0, 100));
+        // it is there, but shows nothing, and there is nothing more to take
+        assert_eq!((t.entries(), t.bodies().count(), t.take(n, &seen, 501).is_none()), (1, 0, true));
+        assert_eq!(t.bodies_of(1).next().unwrap().1.text, seen.text);
+        t.reset_minmax_where(600, |_| true);
+        assert_eq!(t.bodies().count(), 0);
+        t.settle(n, &k, call_of(7, 1000)).unwrap();
+        let (_, again) = t.bodies().next().unwrap();
+        assert_eq!(
+            (again.counters.exec.calls, again.counters.first_exec, again.text),
+            (1.0, 1000, seen.text)
+        );
+        t.give_back(&taken);
+        let (_, whole) = t.bodies().next().unwrap();
+        assert_eq!((whole.counters.exec.calls, whole.stats_since), (3.0, 100));
+        // of another entry nothing is taken
+        t.remove_where(|_| true);
+        t.update_or_insert(&k, NEW, call).unwrap();
+        assert!((0..8).all(|n| t.take(n, &seen, 502).is_none()));
+        // what has no entry any more is evicted
+        t.remove_where(|_| true);
+        t.give_back(&taken);
+        assert_eq!((t.evicted().exec.calls, t.bodies().count()), (2.0, 0));
+    }
+
+    #[test]
+    fn to_give_up_an_entry_that_was_taken_and_not_used_since_is_no_loss() {
+        let o = Owned::new(8);
+        let t = o.table();
+        (1..=8).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call).is_some()));
+        t.bodies().for_each(|(n, seen)| assert!(t.take(n, &seen, 500).is_some()));
+        t.update_or_insert(&key(9), NEW, call).unwrap();
+        assert_eq!((t.entries(), t.dealloc(), calls(&t)), (8, 0, 1.0));
+    }
+
+    #[test]
+    fn no_call_is_lost_while_entries_are_taken_given_back_and_evicted() {
+        let o = Owned::new(16);
+        let (threads, each) = (3, 20_000u64);
+        let done = AtomicBool::new(false);
+        let mut delivered = 0.0;
+        std::thread::scope(|s| {
+            let adding: Vec<_> = (0..threads)
+                .map(|thread| {
+                    s.spawn({
+                        let t = o.table();
+                        move || {
+                            for i in 0..each {
+                                let k = key(if i % 16 == 0 { 100 + i * threads + thread } else { i % 2 });
+                                t.update_or_insert(&k, NEW, call).unwrap();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            s.spawn(|| {
+                let t = o.table();
+                let mut round = 0;
+                while !done.load(Relaxed) {
+                    for (n, seen) in t.bodies() {
+                        round += 1;
+                        match t.take(n, &seen, 500) {
+                            Some(taken) if round % 3 == 0 => t.give_back(&taken),
+                            Some(taken) => delivered += taken.counters.exec.calls,
+                            None => {}
+                        }
+                    }
+                    [key(0), key(1)].iter().for_each(|k| {
+                        if let Some(n) = t.lookup(k) {
+                            t.spread(n, k);
+                        }
+                    });
+                }
+            });
+            adding.into_iter().for_each(|a| a.join().unwrap());
+            done.store(true, Relaxed);
+        });
+        let t = o.table();
+        assert!(delivered > 0.0 && t.evicted().exec.calls > 0.0);
+        assert_eq!(delivered + calls(&t) + t.evicted().exec.calls, (threads * each) as f64);
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl TextRef {
     pub const fn without_text(truncated: bool) -> TextRef {
         TextRef { head: NONE, len: 0, truncated }
     }
+
+    /// The text's first bytes, at most so many.
+    pub fn first(self, bytes: usize) -> TextRef {
+        TextRef { len: (self.len as usize).min(bytes) as u32, ..self }
+    }
 }
 
 impl Default for TextRef {

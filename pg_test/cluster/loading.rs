@@ -11,6 +11,10 @@ use crate::servers::{
 const FUNCTIONS: &[&str] = &[
     "SELECT * FROM pgss_rs_stats",
     "SELECT * FROM pgss_rs_stats(false)",
+    "SELECT * FROM pgss_rs_stats(true, 10, now())",
+    "SELECT * FROM pgss_rs_stats_and_reset()",
+    "SELECT pgss_rs_text(1)",
+    "SELECT * FROM pgss_rs_top",
     "SELECT * FROM pgss_rs_info",
     "SELECT * FROM pgss_rs_info()",
     "SELECT pgss_rs_reset()",

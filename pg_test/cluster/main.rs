@@ -32,6 +32,7 @@ mod persist;
 mod portals;
 mod privileges;
 mod readme;
+mod reads;
 mod report;
 mod rows;
 mod sampling;

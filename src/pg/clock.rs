@@ -3,9 +3,13 @@
 //! Relied on is a counter that the processor calls invariant and that the kernel itself tells the time by, for as long as
 //! the two agree (see [`crate::ticks`]); asked for by name, any invariant one. Each backend compares them by itself, a
 //! dozen times a second at most, and goes over to the system's clock for good when they disagree.
+//!
+//! As often, a backend that times statements tells all others the time of day, for what need not be exact to a tenth of
+//! a second ([`tell_time_to`]): so nobody has to ask for it when something is recorded.
 
-use super::local::Local;
+use super::{local::Local, server};
 use crate::ticks::{self, Moment, Ticks};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A reading, to be compared with a later one: ticks, or the system's nanoseconds with the highest bit set.
@@ -22,6 +26,8 @@ impl Reading {
 const SYSTEM: u64 = 1 << 63;
 /// Nanoseconds between two comparisons of the clocks.
 const INTERVAL: f64 = 80e6;
+/// The told time of day is this old, in microseconds, before it is told again: many backends compare at once.
+const TOLD_FOR: i64 = 50_000;
 /// Of the first calibration. A pair of readings is some hundred nanoseconds apart.
 const CALIBRATION: Duration = Duration::from_millis(10);
 /// Where the kernel names the clock it uses.
@@ -37,6 +43,9 @@ static FACTOR: Local<u64> = Local::new(0);
 static TICKS: Local<Option<Ticks>> = Local::new(None);
 /// Whether the kernel tells the time by the counter.
 static KERNEL_COUNTS: Local<bool> = Local::new(false);
+/// Where the time of day is told, and when the next time is where the system's clock is read; nanoseconds of that.
+static TIME: Local<Option<&'static AtomicI64>> = Local::new(None);
+static TELL_NEXT: Local<u64> = Local::new(0);
 
 /// Now.
 #[inline(always)]
@@ -88,7 +97,28 @@ fn between(begin: Reading, now: Reading) -> u64 {
 
 #[inline(never)]
 fn system() -> Reading {
-    Reading(monotonic() | SYSTEM)
+    let ns = monotonic();
+    if ns >= TELL_NEXT.get() {
+        tell_time();
+        TELL_NEXT.set(ns.saturating_add(INTERVAL as u64));
+    }
+    Reading(ns | SYSTEM)
+}
+
+/// From now on the time of day is told here, in microseconds of the server's epoch: where a statement is timed it is at
+/// most [`INTERVAL`] and [`TOLD_FOR`] old, together. It never goes back.
+pub fn tell_time_to(time: &'static AtomicI64) {
+    TIME.set(Some(time));
+}
+
+#[cold]
+fn tell_time() {
+    if let Some(time) = TIME.get() {
+        let now = server::now();
+        if now.saturating_sub(time.load(Relaxed)) > TOLD_FOR {
+            time.fetch_max(now, Relaxed);
+        }
+    }
 }
 
 /// Nanoseconds of a clock that never steps back, from an arbitrary start.
@@ -103,6 +133,7 @@ fn monotonic() -> u64 {
 #[cold]
 #[inline(never)]
 fn compared() -> Reading {
+    tell_time();
     let ticks = TICKS.get().and_then(|ticks| ticks.check(moment()));
     match ticks {
         Some(Ticks { rate, last: Some(last) }) => {

@@ -43,6 +43,12 @@ pub fn now() -> i64 {
     unsafe { raw::GetCurrentTimestamp() }
 }
 
+/// The innermost subtransaction, or the transaction itself.
+pub fn subtransaction() -> u32 {
+    // SAFETY: reads a variable; guarded all the same, as it is called from SQL functions only.
+    unsafe { pg_sys::GetCurrentSubTransactionId() }
+}
+
 /// How many triggers are being executed within each other.
 #[inline(always)]
 pub fn trigger_depth() -> i32 {
@@ -63,6 +69,23 @@ pub fn clip(text: &[u8], limit: usize) -> usize {
     // SAFETY: reads at most `len` bytes of a text that is valid in its encoding; see `raw`.
     let n = unsafe { raw::pg_encoding_mbcliplen(encoding(), text.as_ptr().cast(), len, limit) };
     usize::try_from(n).unwrap_or(0)
+}
+
+/// Bytes that a character may have, in any encoding.
+pub const LONGEST_CHARACTER: usize = 4;
+
+/// Cuts `text` off after the last whole character, in a given encoding, within `limit` bytes. It may be any bytes: those
+/// of a text that was freed while it was read, or the beginning of a text, cut anywhere behind the limit.
+pub fn clip_to(text: &mut Vec<u8>, encoding: i32, limit: usize) {
+    let last = pg_sys::pg_enc::_PG_LAST_ENCODING_ as i32;
+    let sql_ascii = pg_sys::pg_enc::PG_SQL_ASCII as i32;
+    let encoding = if (0..last).contains(&encoding) { encoding } else { sql_ascii };
+    let (len, limit) = (text.len().min(i32::MAX as usize) as i32, limit.min(i32::MAX as usize) as i32);
+    // a character's length is read off its first bytes, whatever is said to be left
+    text.extend_from_slice(&[0; LONGEST_CHARACTER]);
+    // SAFETY: reads at most `len` bytes and as many more as a character has; the encoding is one of the server's.
+    let n = unsafe { raw::pg_encoding_mbcliplen(encoding, text.as_ptr().cast(), len, limit) };
+    text.truncate(usize::try_from(n).unwrap_or(0));
 }
 
 /// Whether a backslash is an ordinary character in plain string constants.

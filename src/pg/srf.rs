@@ -30,10 +30,32 @@ pub enum Value<'a> {
 pub struct Rows {
     store: *mut pg_sys::Tuplestorestate,
     desc: pg_sys::TupleDesc,
-    /// For one row's values, which the store copies. It goes with the call's memory.
+    /// For the values of some rows, which the store copies. It goes with the call's memory.
     row: pg_sys::MemoryContext,
+    /// Bytes of values in it, about.
+    used: usize,
+    /// The `numeric` that is most frequent.
+    zero: pg_sys::Datum,
     datums: Vec<pg_sys::Datum>,
     nulls: Vec<bool>,
+}
+
+/// A row of `N` values in the making, one after the other.
+pub struct Row<const N: usize> {
+    datums: [pg_sys::Datum; N],
+    nulls: [bool; N],
+    next: usize,
+    /// Bytes of values that were allocated, about.
+    used: usize,
+    /// The `numeric`.
+    zero: pg_sys::Datum,
+}
+
+/// Which of `N` values each column of a function shows.
+pub struct Shown<const N: usize> {
+    places: Vec<Option<usize>>,
+    /// Whether each of the values is shown, in order; then which of them as NULL.
+    all: Option<[bool; N]>,
 }
 
 /// The one row of a function that returns a record; as an argument, the row to be.
@@ -61,7 +83,8 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
                 pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
             );
             let (store, desc) = ((*info).setResult, (*info).setDesc);
-            Rows { store, desc, row, datums: Vec::new(), nulls: Vec::new() }
+            let zero = pg_sys::Datum::from(pg_sys::int64_to_numeric(0));
+            Rows { store, desc, row, used: 0, zero, datums: Vec::new(), nulls: Vec::new() }
         }
     }
 
@@ -119,6 +142,25 @@ unsafe impl BoxRet for Record {
     }
 }
 
+/// The text that a function returns: bytes in the given encoding, as `text` in the database's.
+pub struct Text(pub Vec<u8>, pub i32);
+
+// SAFETY: as for `Rows`.
+unsafe impl SqlTranslatable for Text {
+    const TYPE_IDENT: &'static str = <pg_sys::FunctionCallInfoBaseData as SqlTranslatable>::TYPE_IDENT;
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::Skip);
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
+}
+
+// SAFETY: a `text` datum, in the call's memory context.
+unsafe impl BoxRet for Text {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: returned from the very call.
+        unsafe { fcinfo.return_raw_datum(text(&self.0, self.1)) }
+    }
+}
+
 impl Record {
     /// The record with a value for each column.
     pub fn fill<const N: usize>(self, values: [Value; N]) -> Self {
@@ -132,13 +174,43 @@ impl Record {
     }
 }
 
+impl<const N: usize> Row<N> {
+    fn new(zero: pg_sys::Datum) -> Self {
+        Row { datums: [pg_sys::Datum::from(0usize); N], nulls: [true; N], next: 0, used: 0, zero }
+    }
+
+    // inlined, as the kind of each value is known where it is added
+    #[inline(always)]
+    pub fn add<const M: usize>(&mut self, values: [Value; M]) {
+        let (datums, nulls) = (&mut self.datums[self.next..][..M], &mut self.nulls[self.next..][..M]);
+        for ((value, datum), null) in values.into_iter().zip(datums).zip(nulls) {
+            if let Value::Numeric(0.0) = value {
+                (*datum, *null) = (self.zero, false);
+            } else if let Some(d) = value.datum() {
+                (*datum, *null) = (d, false);
+                self.used += value.allocated();
+            }
+        }
+        self.next += M;
+    }
+}
+
+impl<const N: usize> Shown<N> {
+    /// The place in the row of the value for each column; `is_null` picks those that are NULL in any row.
+    fn new(places: Vec<Option<usize>>, is_null: impl Fn(usize) -> bool) -> Self {
+        let in_order = places.iter().copied().eq((0..N).map(Some));
+        let all = in_order.then(|| std::array::from_fn(&is_null));
+        let places = places.into_iter().map(|place| place.filter(|n| !is_null(*n))).collect();
+        Shown { places, all }
+    }
+}
+
 impl Rows {
     /// Adds a row; as many values as the function has columns.
     pub fn push<'a>(&mut self, row: impl IntoIterator<Item = Value<'a>>) {
         self.datums.clear();
         self.nulls.clear();
-        // SAFETY: the context is the call's. As many values as the descriptor has columns; the store copies them, into
-        // memory of its own, so that nothing refers to the row's afterwards.
+        // SAFETY: as for `push_row`.
         unsafe {
             let before = pg_sys::MemoryContextSwitchTo(self.row);
             for datum in row.into_iter().map(|value| value.datum()) {
@@ -151,6 +223,56 @@ impl Rows {
             pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
             pg_sys::MemoryContextReset(self.row);
         }
+    }
+
+    /// Adds a row that `fill` makes, of which the function shows some values or all.
+    #[inline(always)]
+    pub fn push_row<const N: usize>(&mut self, shown: &Shown<N>, fill: impl FnOnce(&mut Row<N>)) {
+        let mut row = Row::new(self.zero);
+        // SAFETY: the context is the call's. As many values as the descriptor has columns; the store copies them, into
+        // memory of its own, so that nothing refers to the row's afterwards.
+        unsafe {
+            let before = pg_sys::MemoryContextSwitchTo(self.row);
+            fill(&mut row);
+            pg_sys::MemoryContextSwitchTo(before);
+            let (datums, nulls) = self.shown(shown, &mut row);
+            pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
+            self.used += row.used;
+            if self.used > pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize / 2 {
+                pg_sys::MemoryContextReset(self.row);
+                self.used = 0;
+            }
+        }
+    }
+
+    /// The values that the function shows, as many as it has columns.
+    #[inline(always)]
+    fn shown<const N: usize>(
+        &mut self,
+        shown: &Shown<N>,
+        row: &mut Row<N>,
+    ) -> (*mut pg_sys::Datum, *mut bool) {
+        check_columns(self.desc, shown.places.len());
+        if let Some(never) = &shown.all {
+            row.nulls.iter_mut().zip(never).for_each(|(null, never)| *null |= never);
+            return (row.datums.as_mut_ptr(), row.nulls.as_mut_ptr());
+        }
+        self.datums.clear();
+        self.nulls.clear();
+        let nothing = pg_sys::Datum::from(0usize);
+        self.datums.extend(shown.places.iter().map(|place| place.map_or(nothing, |n| row.datums[n])));
+        self.nulls.extend(shown.places.iter().map(|place| place.is_none_or(|n| row.nulls[n])));
+        (self.datums.as_mut_ptr(), self.nulls.as_mut_ptr())
+    }
+
+    /// For each column of the function as it was declared, the value that has its name among `N`, by the place that
+    /// `place` tells; `is_null` picks those that are NULL in any row.
+    pub fn shows<const N: usize>(
+        &self,
+        place: impl Fn(&str) -> Option<usize>,
+        is_null: impl Fn(usize) -> bool,
+    ) -> Shown<N> {
+        Shown::new(self.columns(place), is_null)
     }
 
     /// For each column of the function as it was declared, what `place` makes of its name.
@@ -176,6 +298,16 @@ fn check_columns(desc: pg_sys::TupleDesc, values: usize) {
 }
 
 impl Value<'_> {
+    /// Bytes that the datum takes beside itself, about.
+    #[inline(always)]
+    fn allocated(&self) -> usize {
+        match self {
+            Value::Text(bytes, _) => bytes.len() + size_of::<usize>(),
+            Value::Numeric(_) => 4 * size_of::<usize>(),
+            _ => 0,
+        }
+    }
+
     #[inline(always)]
     fn datum(&self) -> Option<pg_sys::Datum> {
         match *self {

@@ -1,5 +1,6 @@
 //! Callbacks at the end of transactions and at both ends of subtransactions.
 
+use super::local::Local;
 use core::ffi::c_void;
 use pgrx::pg_sys;
 
@@ -46,6 +47,55 @@ unsafe extern "C-unwind" fn subtransaction<H: TransactionHooks>(
         pg_sys::SubXactEvent::SUBXACT_EVENT_START_SUB => H::subtransaction_begun(id),
         pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => H::subtransaction_committed(id),
         pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => H::subtransaction_aborted(id),
+        _ => {}
+    }
+}
+
+/// What is done once it is certain how a (sub)transaction ended, for those few backends that want to know. None of it
+/// may raise or unwind.
+pub trait TransactionEnd {
+    /// The transaction was committed or prepared.
+    fn committed();
+    fn aborted();
+    fn subtransaction_committed(id: u32, parent: u32);
+    fn subtransaction_aborted(id: u32);
+}
+
+/// Has `E` told of the end of this backend's (sub)transactions, from the current ones on. From an SQL function. There is
+/// one such `E`.
+pub fn watch<E: TransactionEnd>() {
+    static WATCHED: Local<bool> = Local::new(false);
+    if !WATCHED.get() {
+        // SAFETY: as in `install`. Guarded: raises when there is no memory, and then what was registered is told of
+        // nothing, or twice at a later attempt, which does no harm.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(transaction_end::<E>), core::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(subtransaction_end::<E>), core::ptr::null_mut());
+        }
+        WATCHED.set(true);
+    }
+}
+
+unsafe extern "C-unwind" fn transaction_end<E: TransactionEnd>(
+    event: pg_sys::XactEvent::Type,
+    _arg: *mut c_void,
+) {
+    match event {
+        pg_sys::XactEvent::XACT_EVENT_COMMIT | pg_sys::XactEvent::XACT_EVENT_PREPARE => E::committed(),
+        pg_sys::XactEvent::XACT_EVENT_ABORT => E::aborted(),
+        _ => {}
+    }
+}
+
+unsafe extern "C-unwind" fn subtransaction_end<E: TransactionEnd>(
+    event: pg_sys::SubXactEvent::Type,
+    id: pg_sys::SubTransactionId,
+    parent: pg_sys::SubTransactionId,
+    _arg: *mut c_void,
+) {
+    match event {
+        pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => E::subtransaction_committed(id, parent),
+        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => E::subtransaction_aborted(id),
         _ => {}
     }
 }

@@ -300,3 +300,77 @@ fn what_is_read_is_of_one_entry_though_it_goes_and_comes_again() {
         assert_eq!(calls(&s.of(0)), 2.0);
     });
 }
+
+/// Two readings, at the times 10 and 20, the second of what was touched since the first; the calls that are known then.
+fn read_twice(t: &Table<Process>) -> f64 {
+    let mut known = 0.0;
+    t.tell_time(10);
+    t.visit_since(EVER, false, |_, body| known = body.counters.exec.calls);
+    t.tell_time(20);
+    t.visit_since(10, false, |_, body| known = body.counters.exec.calls);
+    known
+}
+
+#[test]
+fn what_one_reading_did_not_see_is_touched_for_the_next() {
+    check(3, || {
+        let (s, place) = Small::with_stripes(&A, 1, 0);
+        let adding = thread::spawn({
+            let s = s.clone();
+            move || record(&s.of(1), place, &A)
+        });
+        let known = read_twice(&s.of(0));
+        adding.join().unwrap();
+        let mut later = None;
+        s.of(0).visit_since(20, false, |_, body| later = Some(body.counters.exec.calls));
+        assert!(later == Some(2.0) || known == 2.0);
+    });
+}
+
+#[test]
+fn an_entry_that_one_reading_did_not_see_made_is_touched_for_the_next() {
+    check(3, || {
+        let s = Small::new();
+        let adding = thread::spawn({
+            let s = s.clone();
+            move || s.of(1).update_or_insert(&A, NEW, call).unwrap()
+        });
+        let known = read_twice(&s.of(0));
+        adding.join().unwrap();
+        let mut later = None;
+        s.of(0).visit_since(20, false, |_, body| later = Some(body.counters.exec.calls));
+        assert!(later == Some(1.0) || known == 1.0);
+    });
+}
+
+#[test]
+fn no_call_is_lost_while_an_entry_is_taken() {
+    check(3, || {
+        let (s, place) = Small::with_stripes(&A, 1, 1);
+        let adding = thread::spawn({
+            let s = s.clone();
+            move || record(&s.of(1), place, &A)
+        });
+        let t = s.of(0);
+        let (n, seen) = t.bodies().next().unwrap();
+        let taken = t.take(n, &seen, 500).map_or(0.0, |taken| taken.counters.exec.calls);
+        adding.join().unwrap();
+        assert!(taken >= 2.0);
+        assert_eq!(taken + accounted(&t), 3.0);
+    });
+}
+
+#[test]
+fn no_call_is_lost_while_an_entry_is_taken_that_another_drives_out() {
+    check(3, || {
+        let (s, place) = Small::with_stripes(&A, 1, 1);
+        let evicting = thread::spawn({
+            let s = s.clone();
+            move || record(&s.of(1), place, &B)
+        });
+        let t = s.of(0);
+        let taken = t.bodies().next().and_then(|(n, seen)| t.take(n, &seen, 500));
+        evicting.join().unwrap();
+        assert_eq!(taken.map_or(0.0, |taken| taken.counters.exec.calls) + accounted(&t), 3.0);
+    });
+}
