@@ -3,6 +3,7 @@
 use crate::pg::clock::{self, Source};
 use crate::pg::gucs;
 use crate::pg::local::Local;
+use crate::pg::server;
 use crate::{nesting, sampling};
 use std::ffi::CStr;
 use std::time::Duration;
@@ -37,6 +38,9 @@ static TRACK: GucSetting<Track> = GucSetting::<Track>::new(Track::Top);
 static TRACK_UTILITY: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Default off, as pg_stat_statements: it doubles the clock readings of a statement that is planned every time.
 static TRACK_PLANNING: GucSetting<bool> = GucSetting::<bool>::new(false);
+/// Whether statements are told apart as 18 does it, on the majors before. Default on: a list written with its values in it
+/// makes an entry for each length it has, and applications that do it fill the table with one statement.
+static SQUASH_LISTS: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Entries. Default 5000, as pg_stat_statements.
 static MAX: GucSetting<i32> = GucSetting::<i32>::new(5000);
 /// Shared memory for statement texts, in kB. Default 32 MB: 6.5 kB for each of 5000 entries.
@@ -215,6 +219,12 @@ pub fn tracks_planning() -> bool {
     gucs::boolean(&TRACK_PLANNING)
 }
 
+/// Whether lists of constants count as one, and values of utility statements do not count. 18 has it so in any case.
+#[inline(always)]
+pub fn squashes_lists() -> bool {
+    server::MAJOR < 18 && gucs::boolean(&SQUASH_LISTS)
+}
+
 pub fn max_entries() -> usize {
     MAX.get() as usize
 }
@@ -279,6 +289,15 @@ pub fn init() {
         c"Selects whether planning duration is tracked by pgss_rs.",
         c"Number, time and resource usage of plannings, beside those of executions.",
         &TRACK_PLANNING,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"pgss_rs.squash_lists",
+        c"Selects whether statements are grouped as on PostgreSQL 18.",
+        c"Lists of constants count as one, and the values of SET and the names of savepoints and prepared statements do \
+          not count. Off groups them as this server's pg_stat_statements; on PostgreSQL 18 that is the same.",
+        &SQUASH_LISTS,
         GucContext::Suset,
         GucFlags::default(),
     );

@@ -9,7 +9,7 @@
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`variance`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
-//!   [`histogram`], [`memo`], [`budget`], [`primitives`].
+//!   [`histogram`], [`memo`], [`budget`], [`secrets`], [`primitives`].
 //!
 //! # Locks
 //!
@@ -35,6 +35,7 @@ pub mod key;
 pub mod memo;
 pub mod normalize;
 pub mod primitives;
+pub mod secrets;
 pub mod snapshot;
 pub mod stripes;
 pub mod table;

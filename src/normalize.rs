@@ -8,19 +8,44 @@
 //! Both rest on one lexer that knows the lexical structure of PostgreSQL's SQL (manual, chapter 4.1) well enough to
 //! tell where a token ends. It works on bytes in any server encoding: all of them keep ASCII bytes for ASCII.
 
+use memchr::{memchr, memchr_iter};
+
 /// A place in a text that a parameter symbol is to take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     /// Byte offset.
     pub at: usize,
-    /// Bytes of a list of constants that count as one (18 and newer); `None` for one constant, whose end the lexer
-    /// finds.
-    pub list: Option<usize>,
+    pub extent: Extent,
+}
+
+/// How far a [`Place`] goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Extent {
+    /// One constant, whose end the lexer finds.
+    Token,
+    /// A list of constants that count as one, of so many bytes.
+    List(usize),
+    /// Such a list, which is what stands in the brackets that open next.
+    Brackets,
 }
 
 impl From<usize> for Place {
     fn from(at: usize) -> Self {
-        Place { at, list: None }
+        Place { at, extent: Extent::Token }
+    }
+}
+
+impl Place {
+    /// Begin and end of the list, if it is one; `None` where the brackets do not close.
+    fn list(&self, text: &[u8], plain_backslash: bool) -> Option<Option<(usize, usize)>> {
+        match self.extent {
+            Extent::Token => Some(None),
+            Extent::List(len) => Some(Some((self.at, self.at.saturating_add(len).min(text.len())))),
+            Extent::Brackets => {
+                let mut lexer = Lexer { pos: self.at, ..Lexer::new(text, plain_backslash) };
+                lexer.in_brackets().map(Some)
+            }
+        }
     }
 }
 
@@ -58,12 +83,13 @@ pub fn at_locations(
     };
     let mut out = Writer::new(text, highest_param, out)?;
     let mut lexer = Lexer::new(text, plain);
-    for &Place { at, list } in places {
+    for place in places {
+        let at = place.at;
         if at < out.copied || at >= text.len() {
             continue; // named twice, or not a place in this statement
         }
-        if let Some(len) = list {
-            out.replace(at, at.saturating_add(len).min(text.len()))?;
+        if let Some((start, end)) = place.list(text, plain)? {
+            out.replace(start, end)?;
             out.push(LIST_REST)?;
             continue;
         }
@@ -98,7 +124,10 @@ fn fits(text: &[u8], places: &[Place], plain: bool) -> bool {
                 return false; // in the middle of the token before
             }
             place = true;
-            list_end = list_end.max(p.at + p.list.unwrap_or(0));
+            match p.list(text, plain) {
+                Some(list) => list_end = list_end.max(list.map_or(0, |(_, end)| end)),
+                None => return false,
+            }
         }
         let first = text[token.start];
         let string = token.kind == Kind::Literal && !first.is_ascii_digit() && first != b'.';
@@ -174,6 +203,21 @@ impl Call<'_> {
 }
 
 fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> {
+    rewritten(text, |t| if t.kind == Kind::Literal && !stays(t) { Fate::Parameter } else { Fate::Stays })
+}
+
+/// What becomes of a token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Stays,
+    /// `$n` takes its place, n counting on from the highest parameter in the text.
+    Parameter,
+    /// A space does.
+    Space,
+}
+
+/// `text` with each token as its fate is. From where it is not sure what a backslash means there is one parameter for all.
+pub fn rewritten(text: &[u8], mut fate: impl FnMut(&Token) -> Fate) -> Option<Vec<u8>> {
     let sure = same_tokens(text).unwrap_or(text.len());
     let highest = Lexer::new(&text[..sure], true)
         .filter(|t| t.kind == Kind::Param)
@@ -183,8 +227,10 @@ fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> 
     let mut normalised = Vec::new();
     let mut out = Writer::new(text, highest, &mut normalised)?;
     for token in Lexer::new(&text[..sure], true) {
-        if token.kind == Kind::Literal && !stays(&token) {
-            out.replace(token.start, token.end)?;
+        match fate(&token) {
+            Fate::Stays => {}
+            Fate::Parameter => out.replace(token.start, token.end)?,
+            Fate::Space => out.replace_by(b" ", token.start, token.end)?,
         }
     }
     if sure < text.len() {
@@ -192,6 +238,62 @@ fn literals_but(text: &[u8], stays: impl Fn(&Token) -> bool) -> Option<Vec<u8>> 
     }
     out.finish()?;
     Some(normalised)
+}
+
+/// Whether a statement with this text may have a list of constants that counts as one: there is a comma, and a square
+/// bracket, or a round one behind the word IN.
+pub fn may_have_list(text: &[u8]) -> bool {
+    let any = |byte| memchr(byte, text).is_some();
+    any(b',') && (any(b'[') || memchr_iter(b'(', text).any(|at| may_follow_in(text, at)))
+}
+
+/// Whether what comes before `at` is the word IN, or a comment, which it may stand before.
+fn may_follow_in(text: &[u8], at: usize) -> bool {
+    let before = &text[..text[..at].iter().rposition(|b| !is_space(*b)).map_or(0, |last| last + 1)];
+    let line_end = text[before.len()..at].iter().any(|b| matches!(b, b'\n' | b'\r'));
+    match before {
+        [rest @ .., b'i' | b'I', b'n' | b'N'] if !rest.last().is_some_and(|b| is_ident(*b)) => true,
+        [.., b'*', b'/'] => true,
+        _ => line_end && before.windows(2).any(|w| w == b"--"),
+    }
+}
+
+/// `text` with the one constant at `at` replaced, or the name that stands last.
+pub fn without_value(text: &[u8], value: Value, standard_conforming_strings: bool) -> Option<Vec<u8>> {
+    let at = match value {
+        Value::At(at) => Some(at),
+        Value::LastName => last_name(text),
+    };
+    let mut out = Vec::new();
+    let places: &[Place] = &at.map_or([Place::from(text.len())], |at| [Place::from(at)]);
+    at_locations(text, places, 0, standard_conforming_strings, &mut out)?;
+    Some(out)
+}
+
+/// What in a utility statement is not part of its identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// What begins at this byte.
+    At(usize),
+    /// The name that stands last.
+    LastName,
+}
+
+/// Where the last name begins: behind it there may still be how it is escaped.
+fn last_name(text: &[u8]) -> Option<usize> {
+    let mut last = [None; 3];
+    for token in Lexer::new(text, true).filter(|t| t.kind != Kind::Blank && text[t.start] != b';') {
+        last = [last[1], last[2], Some(token)];
+    }
+    let escaped = last[1].is_some_and(|t| text[t.start..t.end].eq_ignore_ascii_case(b"uescape"));
+    let name: Option<Token> = if escaped { last[0] } else { last[2] };
+    name.map(|t| t.start)
+}
+
+/// The last word before `at` that is neither white space nor comment.
+pub fn word_before(text: &[u8], at: usize) -> &[u8] {
+    let before = Lexer::new(text, true).take_while(|t| t.start < at).filter(|t| t.kind != Kind::Blank);
+    before.last().map_or(&[], |t| &text[t.start..t.end])
 }
 
 fn param_number(token: &[u8]) -> u32 {
@@ -219,6 +321,7 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
+    /// Puts the next parameter symbol in the place of `start..end`.
     fn replace(&mut self, start: usize, end: usize) -> Option<()> {
         self.param = self.param.saturating_add(1);
         let mut digits = [0u8; 11];
@@ -231,8 +334,12 @@ impl<'a> Writer<'a> {
         }
         first -= 1;
         digits[first] = b'$';
+        self.replace_by(&digits[first..], start, end)
+    }
+
+    fn replace_by(&mut self, bytes: &[u8], start: usize, end: usize) -> Option<()> {
         self.push(&self.text[self.copied..start])?;
-        self.push(&digits[first..])?;
+        self.push(bytes)?;
         self.copied = end;
         Some(())
     }
@@ -243,7 +350,7 @@ impl<'a> Writer<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub enum Kind {
     /// A number, or a string of any form.
     Literal,
     /// `$n`
@@ -255,13 +362,13 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Token {
-    kind: Kind,
-    start: usize,
-    end: usize,
+pub struct Token {
+    pub kind: Kind,
+    pub start: usize,
+    pub end: usize,
 }
 
-struct Lexer<'a> {
+pub struct Lexer<'a> {
     text: &'a [u8],
     pos: usize,
     /// `standard_conforming_strings`: a backslash in a plain string is a character like any other.
@@ -285,12 +392,28 @@ fn is_operator(b: u8) -> bool {
 }
 
 impl<'a> Lexer<'a> {
-    fn new(text: &'a [u8], plain_backslash: bool) -> Self {
+    pub fn new(text: &'a [u8], plain_backslash: bool) -> Self {
         Lexer { text, pos: 0, plain_backslash }
     }
 
     fn at(&self, i: usize) -> u8 {
         self.text.get(i).copied().unwrap_or(0)
+    }
+
+    /// Begin and end of what stands in the brackets, round or square, that open next.
+    fn in_brackets(&mut self) -> Option<(usize, usize)> {
+        let text = self.text;
+        let start = self.find(|t| matches!(text[t.start], b'(' | b'['))?.end;
+        let mut depth = 1u32;
+        let end = self.find(|t| {
+            match text[t.start] {
+                b'(' | b'[' => depth += 1,
+                b')' | b']' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        })?;
+        Some((start, end.start))
     }
 
     fn next_significant(&mut self) -> Option<Token> {
@@ -556,9 +679,102 @@ mod tests {
     #[test]
     fn a_list_that_counts_as_one_becomes_one_symbol() {
         let text = b"SELECT 1 WHERE a IN (1, 2, 3) OR 4 = 5";
-        let places = [Place::from(7), Place { at: 21, list: Some(7) }, Place::from(33)];
-        let normalised = at_locations(text, &places, 0, true).unwrap();
-        assert_eq!(normalised, b"SELECT $1 WHERE a IN ($2 /*, ... */) OR $3 = 5");
+        let extents = [(21, Extent::List(7)), (18, Extent::Brackets)];
+        for (at, extent) in extents {
+            let places = [Place::from(7), Place { at, extent }, Place::from(33)];
+            let normalised = at_locations(text, &places, 0, true).unwrap();
+            assert_eq!(normalised, b"SELECT $1 WHERE a IN ($2 /*, ... */) OR $3 = 5");
+        }
+    }
+
+    #[test]
+    fn a_list_ends_where_its_brackets_do() {
+        let list = |text: &str, at: usize| {
+            let place = Place { at, extent: Extent::Brackets };
+            let out = at_locations(text.as_bytes(), &[place], 0, true);
+            out.map(|out| String::from_utf8(out).unwrap())
+        };
+        for (text, at, expected) in [
+            ("SELECT ARRAY[1, ')]', \"]\", (2)] || 3", 7, "SELECT ARRAY[$1 /*, ... */] || 3"),
+            (
+                "SELECT x NOT /* ( */ IN -- (\n ( 'a'::text , $$)$$ )",
+                9,
+                "SELECT x NOT /* ( */ IN -- (\n ($1 /*, ... */)",
+            ),
+            ("SELECT ARRAY[[1,2],[3,4]]", 13, "SELECT ARRAY[[$1 /*, ... */],[3,4]]"),
+            (r"SELECT ARRAY['a\', 'b]'], 1", 7, r"SELECT ARRAY[$1 /*, ... */], 1"),
+        ] {
+            assert_eq!(list(text, at).as_deref(), Some(expected));
+        }
+        assert_eq!(list("SELECT ARRAY[1, 2", 7), None);
+    }
+
+    #[test]
+    fn backslashes_in_a_list_are_read_as_the_rest_of_the_text_is() {
+        let read = |text: &[u8], list: usize, constant: usize, now| {
+            let places = [Place { at: list, extent: Extent::Brackets }, Place::from(constant)];
+            String::from_utf8(at_locations(text, &places, 0, now).unwrap()).unwrap()
+        };
+        for now in [true, false] {
+            assert_eq!(read(br"SELECT a IN ('x\', 'y'), 'b'", 9, 25, now), "SELECT a IN ($1 /*, ... */), $2");
+            assert_eq!(
+                read(br"SELECT a IN ('x\'),', 'y'), 'b'", 9, 28, now),
+                "SELECT a IN ($1 /*, ... */), $2"
+            );
+        }
+    }
+
+    #[test]
+    fn a_text_without_a_list_is_told_by_its_bytes() {
+        for with in [
+            "a IN (1,2)",
+            "a not in(1,2)",
+            "in (,",
+            "(ARRAY[1,2])",
+            "a In\n(b, c)",
+            "a in/**/(b, c)",
+            "a IN -- c\n (1, 2)",
+        ] {
+            assert!(may_have_list(with.as_bytes()), "{with}");
+        }
+        for without in [
+            "",
+            "in",
+            "SELECT 1",
+            "SELECT 1, 2",
+            "a IN (1)",
+            "INSERT INTO t (a, b)",
+            "int, min, in_, _in",
+            "a,i n",
+            "f(in, a)",
+            "x.\"in\"(1, 2)",
+        ] {
+            assert!(!may_have_list(without.as_bytes()), "{without}");
+        }
+    }
+
+    #[test]
+    fn the_name_or_value_of_a_utility_statement_becomes_a_parameter() {
+        let named = |text: &str| {
+            String::from_utf8(without_value(text.as_bytes(), Value::LastName, true).unwrap()).unwrap()
+        };
+        for (text, expected) in [
+            ("SAVEPOINT a", "SAVEPOINT $1"),
+            ("ROLLBACK TO SAVEPOINT \"a b\" ;", "ROLLBACK TO SAVEPOINT $1 ;"),
+            ("DEALLOCATE PREPARE x /* why */ -- c", "DEALLOCATE PREPARE $1 /* why */ -- c"),
+            ("SAVEPOINT U&\"d!0061\" UESCAPE '!'", "SAVEPOINT $1 UESCAPE '!'"),
+            ("PREPARE TRANSACTION 'x''y'", "PREPARE TRANSACTION $1"),
+            ("", ""),
+        ] {
+            assert_eq!(named(text), expected);
+        }
+        let set = |text: &str, at| {
+            String::from_utf8(without_value(text.as_bytes(), Value::At(at), true).unwrap()).unwrap()
+        };
+        assert_eq!(set("SET a = '1'", 8), "SET a = $1");
+        assert_eq!(set("SET a TO -5", 9), "SET a TO $1");
+        assert_eq!(set("SET a TO on, off", 9), "SET a TO $1, off");
+        assert_eq!(word_before(b"SET /* x */ TIME ZONE -- y\n 'z'", 28), b"ZONE");
     }
 
     #[test]
@@ -653,7 +869,8 @@ mod tests {
         #[test]
         fn places_never_break_the_text(text in "[ -~]{0,60}", mut at in prop::collection::vec((0usize..70, prop::option::of(0usize..70)), 0..8)) {
             at.sort_unstable();
-            let places: Vec<Place> = at.into_iter().map(|(at, list)| Place { at, list }).collect();
+            let extent = |list: Option<usize>| list.map_or(Extent::Token, Extent::List);
+            let places: Vec<Place> = at.into_iter().map(|(at, list)| Place { at, extent: extent(list) }).collect();
             at_locations(text.as_bytes(), &places, 0, true).unwrap();
         }
     }

@@ -8,16 +8,18 @@ use crate::carried::{self, Carried};
 use crate::counters::{Counters, Event, Failure};
 use crate::guc;
 use crate::key::Key;
-use crate::normalize::{self, Place};
+use crate::normalize::{self, Place, Value};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::lwlock::{self, Tranche};
 use crate::pg::parse::Analysed;
 use crate::pg::spin::prefetch;
 use crate::pg::statement::Statement;
 use crate::pg::{clock, server, shmem};
+use crate::secrets;
 use crate::stripes::{self, SETS, Stripe, Stripes, StripesState};
 use crate::table::{Locks, NewEntry, PARTITIONS, State, Table, Update, bucket_count};
 use crate::textpool::{BLOCK, Block, PoolState, TextPool};
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32;
 
@@ -108,9 +110,11 @@ impl Remembered {
 pub enum TextOf {
     /// Normalised when it was analysed, and carried since.
     Carried,
-    /// A utility statement's on 15: as it was written. (Unless it is only part of another statement, of whose rule's
-    /// action say; then it has that one's identifier and text.)
-    Source,
+    /// A utility statement's: on 15 as it was written (unless it is only part of another statement, of whose rule's action
+    /// say; then it has that one's identifier and text), from 16 on as above; without secrets.
+    Utility,
+    /// A utility statement's without this value, which is no part of its identifier, and without secrets.
+    UtilityWithout(Value),
     /// As it was written, because there is nothing in it that could be a secret.
     Written,
 }
@@ -222,10 +226,27 @@ pub fn record_failure(key: &Key, failure: &Failure, text: Option<&[u8]>) {
 /// Calls `f` with the text for a new entry of the statement's.
 fn with_text<R>(text: TextOf, key: &Key, statement: &Statement, f: impl Fn(&[u8]) -> R) -> R {
     match text {
-        TextOf::Source if statement.is_utility_of_its_own() => f(statement.text().0),
+        TextOf::Utility if statement.is_utility_of_its_own() => f(&masked(statement.text().0)),
+        TextOf::Utility => with_carried_text(statement, key, |text| f(&masked(text))),
+        TextOf::UtilityWithout(value) => f(&masked(&without(value, statement))),
         TextOf::Written => f(statement.text().0),
-        _ => with_carried_text(statement, key, f),
+        TextOf::Carried => with_carried_text(statement, key, f),
     }
+}
+
+/// A utility statement's text without secrets; without memory for that, none.
+fn masked(text: &[u8]) -> Cow<'_, [u8]> {
+    secrets::masked(text).unwrap_or_default()
+}
+
+/// A utility statement's text without a value that stands in it.
+fn without(value: Value, statement: &Statement) -> Vec<u8> {
+    let (text, start) = statement.text();
+    let value = match value {
+        Value::At(at) => Value::At(at.saturating_sub(start)),
+        Value::LastName => Value::LastName,
+    };
+    normalize::without_value(text, value, server::standard_conforming_strings()).unwrap_or_default()
 }
 
 /// Memory that is used again for every statement that is normalised.
@@ -291,11 +312,12 @@ fn with_carried_text<R>(statement: &Statement, key: &Key, f: impl Fn(&[u8]) -> R
 }
 
 /// Makes sure that the text of a statement that was just analysed will be at hand when it is executed. `key` is what
-/// it would be counted under.
+/// it would be counted under. `in_utility`: its text is that of the utility statement that contains it, with what secrets
+/// that has.
 ///
 /// After a reset all texts are taken anew: statements with the same identifier may differ in names and spaces, and the
 /// one that comes first after a reset is the one whose text is shown, as with pg_stat_statements.
-pub fn carry(analysed: &Analysed, key: &Key) {
+pub fn carry(analysed: &Analysed, key: &Key, in_utility: bool) {
     let Some(table) = table() else { return };
     let era = table.resets();
     // a bug of ours must not unwind into the server; without the text there is still `normalize::literals`
@@ -306,7 +328,8 @@ pub fn carry(analysed: &Analysed, key: &Key) {
         let (text, start) = analysed.statement.text();
         SCRATCH.with(|scratch| {
             if let Some(()) = scratch.normalise(analysed, text, start) {
-                CARRIED.with(|c| c.put(carried_name(key), era, &scratch.text));
+                let text = if in_utility { masked(&scratch.text) } else { Cow::Borrowed(&scratch.text[..]) };
+                CARRIED.with(|c| c.put(carried_name(key), era, &text));
             }
             scratch.trim();
         });

@@ -37,6 +37,7 @@ mod report;
 mod rows;
 mod sampling;
 mod settings;
+mod squash;
 mod standby;
 mod table;
 mod text;

@@ -9,6 +9,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     ("pgss_rs.sample_slow_ms", "-1", "superuser"),
     ("pgss_rs.save", "on", "sighup"),
     ("pgss_rs.save_interval", "5min", "sighup"),
+    ("pgss_rs.squash_lists", "on", "superuser"),
     ("pgss_rs.text_memory", "32MB", "postmaster"),
     ("pgss_rs.timing_clock_source", "auto", "superuser"),
     ("pgss_rs.track", "top", "superuser"),

@@ -24,6 +24,11 @@ impl ParseHooks for Parse {
         }
     }
 
+    #[inline(always)]
+    fn squashes() -> bool {
+        guc::squashes_lists()
+    }
+
     /// Whatever the sample rate is now, the statement may be executed under another; the same goes for `track` at the
     /// top level.
     #[inline(always)]
@@ -55,10 +60,12 @@ impl ParseHooks for Parse {
         if server::is_parallel_worker() {
             return;
         }
-        if let Some(statement) = nesting::placed(&analysed.statement) {
+        let placed = nesting::placed(&analysed.statement);
+        if let Some(statement) = placed {
             analysed.statement = statement;
         }
-        store::carry(&analysed, &key(analysed.statement.queryid, nesting::level()));
+        let key = key(analysed.statement.queryid, nesting::level());
+        store::carry(&analysed, &key, placed.is_some());
     }
 }
 

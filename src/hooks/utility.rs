@@ -1,4 +1,5 @@
-//! Utility statements, except EXECUTE, PREPARE and DEALLOCATE. What one executes is nested in it.
+//! Utility statements, except EXECUTE, PREPARE and, before 17 without `squash_lists`, DEALLOCATE. What one executes is nested
+//! in it.
 //!
 //! Before 17 that is so only while `track_utility` is on, as it is with pg_stat_statements: with it off, the statements
 //! of a DO block at the top are top-level ones themselves.
@@ -7,10 +8,11 @@ use super::{Beginning, draw_at, draw_for_commit, is_watched, key, looks, note, w
 use crate::counters::{Event, Kind};
 use crate::key::Key;
 use crate::nesting::{self, Executing};
+use crate::normalize::Value;
 use crate::pg::context::{Id, Watched};
 use crate::pg::server;
 use crate::pg::statement::Statement;
-use crate::pg::utility::{self, Utility, UtilityHooks};
+use crate::pg::utility::{self, Identity, Utility, UtilityHooks};
 use crate::store::{self, TextOf};
 use crate::{guc, sampling};
 
@@ -19,6 +21,7 @@ struct Hooks;
 #[derive(Clone, Copy)]
 pub struct Recorded {
     key: Key,
+    value: Option<Value>,
     weight: f64,
     /// Number of the draw.
     cluster: u64,
@@ -34,13 +37,15 @@ pub struct Span {
     before: Option<Executing>,
 }
 
-/// 15 shows utility statements as they are written.
-const TEXT: TextOf = if server::MAJOR < 16 { TextOf::Source } else { TextOf::Carried };
+fn text_without(value: Option<Value>) -> TextOf {
+    value.map_or(TextOf::Utility, TextOf::UtilityWithout)
+}
 
 /// A utility statement while it is executed, under the user who said it.
 pub struct Watch {
     statement: Statement,
     key: Key,
+    value: Option<Value>,
     timed: Option<(f64, Beginning)>,
 }
 
@@ -51,7 +56,7 @@ impl Watched for Watch {
             let nanoseconds = beginning.elapsed();
             (weight_of(weight, nanoseconds), nanoseconds)
         });
-        note(id, &self.key, &self.statement, TEXT, timed);
+        note(id, &self.key, &self.statement, text_without(self.value), timed);
     }
 
     #[inline(always)]
@@ -64,8 +69,13 @@ impl UtilityHooks for Hooks {
     type Span = Span;
     type Watch = Watch;
 
+    #[inline(always)]
+    fn squashes() -> bool {
+        guc::squashes_lists()
+    }
+
     #[inline]
-    fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Span {
+    fn starting(utility: Utility, identify: impl FnOnce() -> Identity) -> Span {
         let level = nesting::level_of_statement(draw_for_commit);
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {
@@ -73,7 +83,8 @@ impl UtilityHooks for Hooks {
         }
         let weight = nesting::weight();
         let looks = looks() && guc::tracks_utility() && guc::tracks(level);
-        let queryid = if looks { identify() } else { 0 };
+        let Identity { queryid, value } =
+            if looks { identify() } else { Identity { queryid: 0, value: None } };
         let before = nesting::execute(utility.statement.with_queryid(queryid));
         let nests = counts && !utility.transaction;
         if nests {
@@ -81,6 +92,7 @@ impl UtilityHooks for Hooks {
         }
         let recorded = (queryid != 0).then(|| Recorded {
             key: key(queryid, level),
+            value,
             weight,
             cluster: sampling::cluster(),
             at: server::statement_start(),
@@ -90,16 +102,16 @@ impl UtilityHooks for Hooks {
     }
 
     #[inline]
-    fn watched(utility: Utility, span: &Span) -> Option<Watch> {
-        let key = match &span.recorded {
-            Some(recorded) => recorded.key,
+    fn watched(utility: Utility, span: &Span, identify: impl FnOnce() -> Identity) -> Option<Watch> {
+        let (key, value) = match &span.recorded {
+            Some(recorded) => (recorded.key, recorded.value),
             None if is_watched(utility.statement.queryid, span.level) && guc::tracks_utility() => {
-                key(utility.statement.queryid, span.level)
+                (key(utility.statement.queryid, span.level), identify().value)
             }
             None => return None,
         };
         let timed = span.recorded.map(|r| (r.weight, r.beginning));
-        Some(Watch { statement: utility.statement.with_queryid(key.queryid), key, timed })
+        Some(Watch { statement: utility.statement.with_queryid(key.queryid), key, value, timed })
     }
 
     #[inline]
@@ -129,7 +141,7 @@ impl Recorded {
         }
         let mut usage = None;
         self.beginning.usage.add_since(&mut usage);
-        let mut text = TEXT;
+        let mut text = text_without(self.value);
         if utility.sets && self.key.userid != server::user() {
             // as pg_stat_statements: SET ROLE is charged to the role it sets, RESET ROLE to the one it returns to, and the
             // role's name, which is all there is in them, stays

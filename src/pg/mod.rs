@@ -20,6 +20,8 @@ pub mod exit;
 #[cfg(feature = "server")]
 pub mod gucs;
 #[cfg(feature = "server")]
+pub mod lists;
+#[cfg(feature = "server")]
 pub mod local;
 #[cfg(feature = "server")]
 pub mod lwlock;
@@ -44,6 +46,8 @@ pub mod statement;
 pub mod usage;
 #[cfg(feature = "server")]
 pub mod utility;
+#[cfg(feature = "server")]
+pub mod values;
 #[cfg(feature = "server")]
 pub mod worker;
 #[cfg(feature = "server")]

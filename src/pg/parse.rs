@@ -3,19 +3,21 @@
 //! Where the server computes no identifiers for another reason, the statement gets its identifier here, if it is to have
 //! one: that is most of what a statement costs that is not looked at.
 
+use super::lists::{self, Squashed};
 use super::local::{Local, LocalRef};
-use super::raw;
-use super::server;
 use super::statement::{RawQueryId, Statement, queryid};
+use super::{raw, server, values};
 use crate::memo::Memo;
-use crate::normalize::Place;
+use crate::normalize::{Extent, Place};
 use pgrx::pg_sys;
 
 /// A statement that was just analysed and given an identifier, with the places of its constants.
 pub struct Analysed<'a> {
     pub statement: Statement,
     constants: &'a [pg_sys::LocationLen],
-    /// The highest `$n` that stands in the source.
+    /// Before 18.
+    squashed: Squashed,
+    /// The highest `$n` that stands in the source and keeps its number.
     pub highest_param: u32,
     /// Whether the client's parameters are numbered anew.
     #[cfg(feature = "pg18")]
@@ -28,12 +30,27 @@ impl Analysed<'_> {
         places.clear();
         places.try_reserve(self.constants.len()).ok()?;
         places.extend(self.constants.iter().filter_map(|c| self.place(c, start)));
+        if !self.squashed.is_nothing() {
+            self.squashed(start, places)?;
+        }
         places.sort_unstable();
         Some(())
     }
 
+    fn squashed(&self, start: usize, places: &mut Vec<Place>) -> Option<()> {
+        let lists = self.squashed.lists().map(|at| (at, Extent::Brackets));
+        let params = self.squashed.params().map(|at| (at, Extent::Token));
+        for (location, extent) in lists.chain(params) {
+            if let Some(at) = within(location, start) {
+                places.try_reserve(1).ok()?;
+                places.push(Place { at, extent });
+            }
+        }
+        Some(())
+    }
+
     fn place(&self, constant: &pg_sys::LocationLen, start: usize) -> Option<Place> {
-        let at = usize::try_from(constant.location).ok()?.checked_sub(start)?;
+        let at = within(constant.location, start)?;
         #[cfg(feature = "pg18")]
         {
             // parameters of the client's keep their numbers unless there are lists that count as one
@@ -41,11 +58,16 @@ impl Analysed<'_> {
                 return None;
             }
             let list = if constant.squashed { usize::try_from(constant.length).ok() } else { None };
-            Some(Place { at, list })
+            Some(Place { at, extent: list.map_or(Extent::Token, Extent::List) })
         }
         #[cfg(not(feature = "pg18"))]
         Some(Place::from(at))
     }
+}
+
+/// A place in the source, counted from `start`.
+fn within(location: i32, start: usize) -> Option<usize> {
+    usize::try_from(location).ok()?.checked_sub(start)
 }
 
 /// Whether a statement gets an identifier, and how.
@@ -63,6 +85,9 @@ pub trait ParseHooks {
     /// Whether a statement that has no identifier gets one, and how. `once`: whether its analysis is certain to be for
     /// one execution, at once.
     fn identifies(once: impl FnOnce() -> bool) -> Identify;
+    /// Whether lists of constants count as one, and values of utility statements do not count, where the server has it
+    /// otherwise.
+    fn squashes() -> bool;
     /// Whether nothing is to be done for a statement with this identifier.
     fn knows(queryid: u64) -> bool;
     /// Does the identifying of a client's statement.
@@ -93,27 +118,136 @@ unsafe extern "C-unwind" fn post_parse_analyze<H: ParseHooks>(
 ) {
     // SAFETY: called by the server with a live parse state and query, and a jumble state or null.
     unsafe {
-        let jstate = if jstate.is_null()
+        let given = Jumbled { jstate, squashed: Squashed::NOTHING };
+        let jumbled = if jstate.is_null()
             && queryid((*query).queryId) == 0
             && server::allows_query_ids()
             && !is_execute(&*query)
         {
             match H::identifies(|| is_once(&*pstate)) {
-                Identify::No => jstate,
+                Identify::No => given,
                 Identify::ByText if PREVIOUS.get().is_none() && (*query).utilityStmt.is_null() => {
                     return H::identifying(|| identified::<H>(&*pstate, &mut *query));
                 }
-                _ => jumble(query, (*pstate).p_sourcetext),
+                _ => jumbled::<H>(query, (*pstate).p_sourcetext),
             }
+        } else if H::squashes() && server::computes_query_ids_unasked() {
+            jumbled_again(query, (*pstate).p_sourcetext, jstate).unwrap_or(given)
         } else {
-            jstate
+            given
         };
         match PREVIOUS.get() {
-            Some(previous) => after::<H>(pstate, query, jstate, previous),
-            None if jstate.is_null() => {}
-            None => analysed::<H>(&*pstate, &*query, &*jstate),
+            Some(previous) => after::<H>(pstate, query, jumbled, previous),
+            None if jumbled.jstate.is_null() => {}
+            None => analysed::<H>(&*pstate, &*query, jumbled),
         }
     }
+}
+
+/// What jumbling a statement has told beside its identifier.
+#[derive(Clone, Copy)]
+struct Jumbled {
+    jstate: *mut pg_sys::JumbleState,
+    squashed: Squashed,
+}
+
+/// Gives the statement its identifier.
+///
+/// # Safety
+/// A statement that was just analysed, and its source.
+#[inline(always)]
+unsafe fn jumbled<H: ParseHooks>(query: *mut pg_sys::Query, source: *const core::ffi::c_char) -> Jumbled {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if H::squashes() && is_collapsed(query, source) {
+            return Jumbled { jstate: core::ptr::null_mut(), squashed: Squashed::NOTHING };
+        }
+        let jstate = jumble(query, source);
+        let squashed = if H::squashes() { squashed(query, source, jstate) } else { None };
+        squashed.unwrap_or(Jumbled { jstate, squashed: Squashed::NOTHING })
+    }
+}
+
+/// Gives a statement that has the server's identifier the one that [`jumbled`] would; `None` where that is the same.
+///
+/// # Safety
+/// As above, with the jumble state of the identifier it has, or null.
+#[cold]
+unsafe fn jumbled_again(
+    query: *mut pg_sys::Query,
+    source: *const core::ffi::c_char,
+    jstate: *mut pg_sys::JumbleState,
+) -> Option<Jumbled> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_collapsed(query, source) {
+            return Some(Jumbled { jstate: core::ptr::null_mut(), squashed: Squashed::NOTHING });
+        }
+        squashed(query, source, jstate)
+    }
+}
+
+/// Whether it is a utility statement in which a value does not count. Then it has its identifier.
+///
+/// # Safety
+/// As above.
+#[inline(always)]
+unsafe fn is_collapsed(query: *mut pg_sys::Query, source: *const core::ffi::c_char) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*query).utilityStmt.is_null() {
+            return false;
+        }
+        let statement = Statement::new(0, source, (*query).stmt_location, (*query).stmt_len);
+        let collapsed = values::collapsed((*query).utilityStmt, &statement);
+        if let Some(collapsed) = &collapsed {
+            (*query).queryId = collapsed.queryid as RawQueryId;
+        }
+        collapsed.is_some()
+    }
+}
+
+/// Gives a statement the identifier in which its lists count as one; `None` if it has none such. A list has two constants
+/// or parameters, so most statements need not be looked at.
+///
+/// # Safety
+/// As above, with the jumble state of the identifier it has, or null.
+#[inline(always)]
+unsafe fn squashed(
+    query: *mut pg_sys::Query,
+    source: *const core::ffi::c_char,
+    jstate: *const pg_sys::JumbleState,
+) -> Option<Jumbled> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let jstate = jstate.as_ref()?;
+        let may_have_list = jstate.clocations_count > 1 || jstate.highest_extern_param_id > 0;
+        if may_have_list { without_lists(query, source) } else { None }
+    }
+}
+
+/// # Safety
+/// As above.
+#[cfg(not(feature = "pg18"))]
+#[inline(never)]
+unsafe fn without_lists(query: *mut pg_sys::Query, source: *const core::ffi::c_char) -> Option<Jumbled> {
+    // SAFETY: the caller's promise; the statement is as it was when this returns.
+    unsafe {
+        if !Statement::new(0, source, (*query).stmt_location, (*query).stmt_len).may_have_list() {
+            return None;
+        }
+        let cut = lists::cut(query, source)?;
+        let jstate = jumble(query, source);
+        cut.mend();
+        Some(Jumbled { jstate, squashed: cut.squashed })
+    }
+}
+
+/// # Safety
+/// None, on 18.
+#[cfg(feature = "pg18")]
+unsafe fn without_lists(_: *mut pg_sys::Query, _: *const core::ffi::c_char) -> Option<Jumbled> {
+    None
 }
 
 static MEMO: LocalRef<Option<Memo>> = LocalRef::new(None);
@@ -133,7 +267,7 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         }
         // SAFETY: the source is the message's (`is_once`), out of which the parser took the statement.
         let text = memo.text(unsafe { statement.text_in_place() });
-        server::circumstances(H::era()).map(|now| memo.find(text, now))
+        server::circumstances(H::squashes(), H::era()).map(|now| memo.find(text, now))
     });
     let sought = match sought.flatten() {
         Some(Ok(known)) => {
@@ -144,13 +278,11 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         None => None,
     };
     // SAFETY: a live query and its source; the jumble state lives as long as they do.
-    let jstate = unsafe { jumble(query, pstate.p_sourcetext).as_ref() };
-    if let Some(jstate) = jstate {
-        if let Some(sought) = sought {
-            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
-        }
-        analysed::<H>(pstate, query, jstate);
+    let jumbled = unsafe { jumbled::<H>(query, pstate.p_sourcetext) };
+    if let Some(sought) = sought {
+        MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
     }
+    analysed::<H>(pstate, query, jumbled);
 }
 
 /// EXECUTE, of which only what it executes is counted.
@@ -227,7 +359,7 @@ pub(super) unsafe fn jumble(
 unsafe fn after<H: ParseHooks>(
     pstate: *mut pg_sys::ParseState,
     query: *mut pg_sys::Query,
-    jstate: *mut pg_sys::JumbleState,
+    jumbled: Jumbled,
     previous: unsafe extern "C-unwind" fn(
         *mut pg_sys::ParseState,
         *mut pg_sys::Query,
@@ -236,20 +368,20 @@ unsafe fn after<H: ParseHooks>(
 ) {
     // SAFETY: as in `post_parse_analyze`; nothing in this frame needs dropping when an ERROR jumps over it.
     unsafe {
-        previous(pstate, query, jstate);
-        if !jstate.is_null() {
-            analysed::<H>(&*pstate, &*query, &*jstate);
+        previous(pstate, query, jumbled.jstate);
+        if !jumbled.jstate.is_null() {
+            analysed::<H>(&*pstate, &*query, jumbled);
         }
     }
 }
 
 #[inline(never)]
-fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, jstate: &pg_sys::JumbleState) {
+fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, jumbled: Jumbled) {
     // 15 does not look for constants in utility statements
     let sought = query.utilityStmt.is_null() || cfg!(not(feature = "pg15"));
     let id = queryid(query.queryId);
     if sought && id != 0 && !H::knows(id) {
-        analysed_anew::<H>(pstate, query, jstate);
+        analysed_anew::<H>(pstate, query, jumbled);
     }
 }
 
@@ -257,20 +389,24 @@ fn analysed<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &pg_sys::Query, j
 fn analysed_anew<H: ParseHooks>(
     pstate: &pg_sys::ParseState,
     query: &pg_sys::Query,
-    jstate: &pg_sys::JumbleState,
+    Jumbled { jstate, squashed }: Jumbled,
 ) {
-    let count = usize::try_from(jstate.clocations_count).unwrap_or(0);
-    // SAFETY: the server fills `clocations` up to `clocations_count`, and the source outlives its analysis.
-    let (constants, statement) = unsafe {
+    // SAFETY: not null; the server fills `clocations` up to `clocations_count`, and the source outlives its analysis.
+    let (jstate, constants, statement) = unsafe {
+        let jstate = &*jstate;
+        let count = usize::try_from(jstate.clocations_count).unwrap_or(0);
         (
+            jstate,
             if count == 0 { &[] } else { core::slice::from_raw_parts(jstate.clocations, count) },
             Statement::new(queryid(query.queryId), pstate.p_sourcetext, query.stmt_location, query.stmt_len),
         )
     };
-    let highest_param = u32::try_from(jstate.highest_extern_param_id).unwrap_or(0);
+    let kept = if squashed.is_nothing() { jstate.highest_extern_param_id } else { 0 };
+    let highest_param = u32::try_from(kept).unwrap_or(0);
     H::analysed(Analysed {
         statement,
         constants,
+        squashed,
         highest_param,
         #[cfg(feature = "pg18")]
         renumbers: jstate.has_squashed_lists,

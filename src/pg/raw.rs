@@ -17,6 +17,9 @@
 //! - `GetMemoryChunkContext`: reads the header of a chunk.
 //! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
 //!   statement's tree and takes about 2 kB, so it raises only when that much memory is not to be had.
+//! - `query_tree_walker`, `expression_tree_walker`: walk what analysis itself has just walked, and raise only when the
+//!   stack is used up. `palloc0`, `lappend`, `lappend_int`: when memory is. Both where JumbleQuery would.
+//! - `hash_bytes_extended`: reads bytes. `stack_is_too_deep`: compares addresses.
 
 use pgrx::pg_sys;
 
@@ -79,4 +82,34 @@ unsafe extern "C-unwind" {
     ) -> *mut pg_sys::JumbleState;
     #[cfg(not(feature = "pg15"))]
     pub fn JumbleQuery(query: *mut pg_sys::Query) -> *mut pg_sys::JumbleState;
+}
+
+/// What lists that count as one and values that do not count take, which 18 does itself.
+#[cfg(not(feature = "pg18"))]
+pub use before_18::*;
+
+#[cfg(not(feature = "pg18"))]
+mod before_18 {
+    use core::ffi::c_void;
+    use pgrx::pg_sys;
+
+    pub type Visit = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
+
+    #[allow(improper_ctypes)] // as above
+    unsafe extern "C-unwind" {
+        #[cfg_attr(not(feature = "pg15"), link_name = "query_tree_walker_impl")]
+        pub fn query_tree_walker(
+            query: *mut pg_sys::Query,
+            visit: Visit,
+            context: *mut c_void,
+            flags: i32,
+        ) -> bool;
+        #[cfg_attr(not(feature = "pg15"), link_name = "expression_tree_walker_impl")]
+        pub fn expression_tree_walker(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool;
+        pub fn palloc0(size: usize) -> *mut c_void;
+        pub fn lappend(list: *mut pg_sys::List, datum: *mut c_void) -> *mut pg_sys::List;
+        pub fn lappend_int(list: *mut pg_sys::List, datum: i32) -> *mut pg_sys::List;
+        pub fn stack_is_too_deep() -> bool;
+        pub fn hash_bytes_extended(bytes: *const u8, len: i32, seed: u64) -> u64;
+    }
 }

@@ -101,6 +101,21 @@ pub fn allows_query_ids() -> bool {
     unsafe { pg_sys::compute_query_id as u32 != pg_sys::ComputeQueryIdType::COMPUTE_QUERY_ID_OFF }
 }
 
+/// Whether another module has asked for identifiers: then they are the server's, as that module sees them.
+#[inline(always)]
+pub fn others_want_query_ids() -> bool {
+    // SAFETY: a plain read of a variable, which the server sets for modules that ask.
+    unsafe { pg_sys::query_id_enabled }
+}
+
+/// Whether the server computes identifiers of all statements, because it was told to and not for another module.
+#[inline(always)]
+pub fn computes_query_ids_unasked() -> bool {
+    // SAFETY: a plain read of a setting.
+    let on = unsafe { pg_sys::compute_query_id as u32 == pg_sys::ComputeQueryIdType::COMPUTE_QUERY_ID_ON };
+    on && !others_want_query_ids()
+}
+
 /// A number of this process, from the bottom up; different from that of every other process with a PGPROC.
 pub fn process_number() -> usize {
     // SAFETY: a plain read of a variable set when the process started; -1 where there is none.
@@ -112,9 +127,9 @@ pub fn process_number() -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
-/// What the analysis of a statement depends on beside its text; `None` in a transaction that writes.
+/// What a statement's identifier depends on beside its text; `None` in a transaction that writes.
 #[inline]
-pub fn circumstances<'a>(resets: u32) -> Option<Circumstances<'a>> {
+pub fn circumstances<'a>(squashes: bool, resets: u32) -> Option<Circumstances<'a>> {
     // SAFETY: plain reads of the backend's own variables. The setting's string is replaced only between statements, and
     // the result is used within one.
     unsafe {
@@ -128,6 +143,7 @@ pub fn circumstances<'a>(resets: u32) -> Option<Circumstances<'a>> {
             pg_sys::Transform_null_equals,
             pg_sys::escape_string_warning,
             pg_sys::Array_nulls,
+            squashes,
         ];
         Some(Circumstances {
             catalogs: pg_sys::SharedInvalidMessageCounter,

@@ -1,6 +1,6 @@
 //! A statement's identifier and text, as the server hands them to hooks.
 
-use crate::normalize::statement_range;
+use crate::normalize::{may_have_list, statement_range};
 use core::ffi::{CStr, c_char};
 use pgrx::pg_sys;
 
@@ -88,18 +88,37 @@ impl Statement {
     /// # Safety
     /// The source is not null, and the place is one in it.
     pub unsafe fn text_in_place(&self) -> &[u8] {
+        // SAFETY: the caller's promise.
+        let text = unsafe { self.with_space_around() };
+        let (lead, len) = statement_range(text, 0, 0);
+        &text[lead..lead + len]
+    }
+
+    /// The same with the white space around it.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn with_space_around(&self) -> &[u8] {
         let (start, len) = (self.location.max(0) as usize, usize::try_from(self.len).unwrap_or(0));
         // SAFETY: within a live C string, as `new` and the caller promise.
-        let text = unsafe {
+        unsafe {
             let begin = self.source.add(start);
             if len > 0 && self.location >= 0 {
                 core::slice::from_raw_parts(begin.cast(), len)
             } else {
                 CStr::from_ptr(begin).to_bytes()
             }
-        };
-        let (lead, len) = statement_range(text, 0, 0);
-        &text[lead..lead + len]
+        }
+    }
+
+    /// Whether it may have a list of constants that counts as one, as its text tells.
+    ///
+    /// # Safety
+    /// The place is one in the source.
+    pub unsafe fn may_have_list(&self) -> bool {
+        // SAFETY: not null, and the caller's promise.
+        !self.source.is_null() && may_have_list(unsafe { self.with_space_around() })
     }
 
     /// The statement's own text, and where it begins in the source.

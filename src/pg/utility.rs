@@ -4,6 +4,8 @@ use super::context::{self, Watched};
 use super::local::Local;
 use super::raw;
 use super::statement::{Statement, queryid};
+use super::{server, values};
+use crate::normalize::Value;
 use core::ffi::c_char;
 use pgrx::pg_sys::{self, NodeTag};
 
@@ -18,19 +20,33 @@ pub struct Utility {
     pub sets: bool,
 }
 
+/// What a utility statement is counted under.
+#[derive(Clone, Copy)]
+pub struct Identity {
+    /// 0 when none is to be had.
+    pub queryid: u64,
+    /// The value in the source that has no part in it.
+    pub value: Option<Value>,
+}
+
 /// What is done around a utility statement. None of it may raise or unwind.
 ///
-/// EXECUTE is passed by: the statement it executes is counted, at EXECUTE's own level. So are PREPARE and DEALLOCATE,
-/// which pg_stat_statements does not count either.
+/// EXECUTE is passed by: the statement it executes is counted, at EXECUTE's own level. So are PREPARE, and before 17
+/// DEALLOCATE, which pg_stat_statements does not count either.
 pub trait UtilityHooks {
     type Span: Copy;
     /// What is watched of it.
     type Watch: Watched;
 
-    /// `identify` tells the identifier, or 0 when none is to be had.
-    fn starting(utility: Utility, identify: impl FnOnce() -> u64) -> Self::Span;
+    /// As [`super::parse::ParseHooks::squashes`]. DEALLOCATE is then counted before 17, too.
+    fn squashes() -> bool;
+    fn starting(utility: Utility, identify: impl FnOnce() -> Identity) -> Self::Span;
     /// Whether its failing is to be noticed.
-    fn watched(utility: Utility, span: &Self::Span) -> Option<Self::Watch>;
+    fn watched(
+        utility: Utility,
+        span: &Self::Span,
+        identify: impl FnOnce() -> Identity,
+    ) -> Option<Self::Watch>;
     /// `rows` as the command tag tells them, for the commands that move rows.
     fn ended(utility: Utility, span: Self::Span, rows: u64);
 }
@@ -71,17 +87,18 @@ unsafe extern "C-unwind" fn process_utility<H: UtilityHooks>(
     unsafe {
         let next: ProcessUtility = PREVIOUS.get().unwrap_or(raw::standard_ProcessUtility);
         let tag = (*(*pstmt).utilityStmt).type_;
-        if passes(tag) {
+        if passes::<H>(tag) {
             return next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
         }
         around::<H>(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc, next);
     }
 }
 
-/// EXECUTE and PREPARE, and before 17 DEALLOCATE.
 #[inline(always)]
-fn passes(tag: NodeTag) -> bool {
-    let deallocate = cfg!(any(feature = "pg15", feature = "pg16")) && tag == NodeTag::T_DeallocateStmt;
+fn passes<H: UtilityHooks>(tag: NodeTag) -> bool {
+    let deallocate = cfg!(any(feature = "pg15", feature = "pg16"))
+        && tag == NodeTag::T_DeallocateStmt
+        && (!H::squashes() || server::others_want_query_ids());
     matches!(tag, NodeTag::T_ExecuteStmt | NodeTag::T_PrepareStmt) || deallocate
 }
 
@@ -111,9 +128,10 @@ unsafe fn around<H: UtilityHooks>(
             transaction: tag == NodeTag::T_TransactionStmt,
             sets: matches!(tag, NodeTag::T_VariableSetStmt | NodeTag::T_DiscardStmt),
         };
-        let span = H::starting(utility, || identifier(pstmt, query_string, context));
+        let identify = || identity::<H>(pstmt, &utility.statement, query_string, context);
+        let span = H::starting(utility, identify);
         let work = || next(pstmt, query_string, read_only_tree, context, params, query_env, dest, qc);
-        match H::watched(utility, &span) {
+        match H::watched(utility, &span, identify) {
             Some(watch) => context::watch(&watch, work),
             None => work(),
         }
@@ -121,29 +139,42 @@ unsafe fn around<H: UtilityHooks>(
     }
 }
 
-/// The statement's identifier, of a statement that is looked at. pg_stat_statements, when it is called before us, has
-/// already set it to 0 for its own purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say) never have one, and a rule's
-/// action, which has no place in the source, has the one of the statement that the rule is for, which is lost then.
+/// What a statement that is looked at is counted under. pg_stat_statements, when it is called before us, has already set
+/// the identifier to 0 for its own purposes; then it is computed again. A command's parts (CREATE TABLE's indexes, say)
+/// never have one, and a rule's action, which has no place in the source, has the one of the statement that the rule is
+/// for, which is lost then.
 ///
 /// # Safety
 /// A live statement and its source.
-unsafe fn identifier(
+unsafe fn identity<H: UtilityHooks>(
     pstmt: *mut pg_sys::PlannedStmt,
+    statement: &Statement,
     query_string: *const c_char,
     context: pg_sys::ProcessUtilityContext::Type,
-) -> u64 {
+) -> Identity {
+    let of = |queryid| Identity { queryid, value: None };
     // SAFETY: the caller's promise.
     unsafe {
-        let known = queryid((*pstmt).queryId);
-        if known != 0
-            || query_string.is_null()
+        let known = statement.queryid;
+        let collapsed = || {
+            let collapsed = values::collapsed((*pstmt).utilityStmt, statement)?;
+            Some(Identity { queryid: collapsed.queryid, value: Some(collapsed.value) })
+        };
+        if known != 0 {
+            return collapsed().filter(|c| c.queryid == known).unwrap_or(of(known));
+        }
+        if query_string.is_null()
             || (*pstmt).stmt_location < 0
             || context == pg_sys::ProcessUtilityContext::PROCESS_UTILITY_SUBCOMMAND
-            || !super::server::allows_query_ids()
+            || !server::allows_query_ids()
         {
-            return known;
+            return of(known);
         }
-        jumble((*pstmt).utilityStmt, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len)
+        let squashes = H::squashes() && !server::others_want_query_ids();
+        let collapsed = if squashes { collapsed() } else { None };
+        collapsed.unwrap_or_else(|| {
+            of(jumble((*pstmt).utilityStmt, query_string, (*pstmt).stmt_location, (*pstmt).stmt_len))
+        })
     }
 }
 
