@@ -82,7 +82,7 @@ fn counts_of_many_sessions_are_exact_while_another_reads_without_pause() {
                 for _ in 0..EXECUTIONS {
                     // the new one first
                     for n in (0..STATEMENTS.len()).rev() {
-                        session.prepared(["s0", "s1", "s2", "s3", "s4"][n], &[]).unwrap();
+                        session.prepared(["s0", "s1", "s2", "s3", "s4"][n], &[] as &[i64]).unwrap();
                     }
                 }
             })

@@ -1,11 +1,11 @@
-//! A thin client: one blocking connection over a Unix-domain socket, one write and (mostly) one read per statement.
+//! A thin client: one blocking connection, mostly over a Unix-domain socket, one write and (mostly) one read per statement.
 //!
 //! A thread per connection that blocks in the read costs less than a poll and a read, so there is no event loop. The
 //! messages are those libpq sends, so that the server does the same work as for most applications; values and results
 //! travel as text.
 
-use std::fmt::Write as _;
-use std::io::{ErrorKind, Read, Write as _};
+use std::fmt::{self, Write as _};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::IsNull;
+use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
+use postgres_protocol::authentication::{self, sasl};
 use postgres_protocol::message::backend::{self, ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
 
@@ -20,44 +22,194 @@ use crate::cluster::SUPERUSER;
 use crate::error::{Error, Result, check_interrupted};
 
 /// How often a session that waits for the server looks whether the user wants to stop.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Of the input buffer, bytes, at first.
 const INPUT_SIZE: usize = 16 * 1024;
 /// Text, for parameters and for results.
 const TEXT_FORMAT: i16 = 0;
+/// Serialization failure, deadlock.
+const CONFLICTS: [&str; 2] = ["40001", "40P01"];
 /// For Describe.
 const PORTAL: u8 = b'P';
 
 /// A row of a query's result, as text; `None` is NULL.
 pub type Row = Vec<Option<String>>;
 
-/// A connection to a server as superuser. After any error it is of no more use.
+/// The result of one statement; without columns where it gave none.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pub columns: Vec<String>,
+    pub rows: Vec<Row>,
+}
+
+/// A value for a statement's parameter, sent as text.
+pub trait Parameter {
+    fn write(&self, buffer: &mut BytesMut) -> IsNull;
+}
+
+impl Parameter for i64 {
+    fn write(&self, buffer: &mut BytesMut) -> IsNull {
+        // A BytesMut grows.
+        let _ = write!(buffer, "{self}");
+        IsNull::No
+    }
+}
+
+impl Parameter for Option<String> {
+    fn write(&self, buffer: &mut BytesMut) -> IsNull {
+        match self {
+            Some(text) => {
+                buffer.extend_from_slice(text.as_bytes());
+                IsNull::No
+            }
+            None => IsNull::Yes,
+        }
+    }
+}
+
+/// Where a statement of the extended protocol is.
+#[derive(Clone, Copy, Debug)]
+pub enum Statement<'a> {
+    /// Parsed each time.
+    Text(&'a str),
+    /// Prepared before, under this name.
+    Name(&'a str),
+}
+
+/// What a session talks through. A read that would wait for longer than a second gives `WouldBlock` instead.
+pub trait Wire: Read + Write + fmt::Debug + Send {}
+
+impl<W: Read + Write + fmt::Debug + Send> Wire for W {}
+
+/// Who wants in, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Login<'a> {
+    pub user: &'a str,
+    pub database: &'a str,
+    /// For servers that ask.
+    pub password: Option<&'a str>,
+}
+
+/// A connection to a server. After any error that is not the server's answer to a statement it is of no more use.
 #[derive(Debug)]
 pub struct Session {
-    stream: UnixStream,
+    stream: Stream,
     output: BytesMut,
     input: Input,
     backend_pid: i32,
 }
 
+/// The usual way without an indirection.
+#[derive(Debug)]
+enum Stream {
+    Unix(UnixStream),
+    Other(Box<dyn Wire>),
+}
+
+impl Stream {
+    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(room),
+            Stream::Other(stream) => stream.read(room),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.write_all(bytes),
+            Stream::Other(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+}
+
 impl Session {
+    /// As the superuser of a throwaway server.
     pub fn connect(socket: &Path) -> Result<Self> {
+        Self::connect_as(socket, Login { user: SUPERUSER, database: SUPERUSER, password: None })
+    }
+
+    pub fn connect_as(socket: &Path, login: Login) -> Result<Self> {
         let lost = |e| Error::Failed(format!("cannot connect to {}: {e}", socket.display()));
         let stream = UnixStream::connect(socket).map_err(lost)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        Self::start(Stream::Unix(stream), login)
+    }
+
+    /// Over a connection that has been made, encrypted if it is to be.
+    pub fn over(wire: Box<dyn Wire>, login: Login) -> Result<Self> {
+        Self::start(Stream::Other(wire), login)
+    }
+
+    fn start(stream: Stream, login: Login) -> Result<Self> {
         let mut session =
             Session { stream, output: BytesMut::new(), input: Input::default(), backend_pid: 0 };
-        let parameters = [("user", SUPERUSER), ("database", SUPERUSER), ("application_name", "pgss_rs_load")];
-        frontend::startup_message(parameters, &mut session.output).map_err(lost)?;
-        let mut pid = 0;
-        session.exchange(|message| {
-            if let Message::BackendKeyData(body) = message {
-                pid = body.process_id();
+        let parameters =
+            [("user", login.user), ("database", login.database), ("application_name", "pgss_rs_load")];
+        frontend::startup_message(parameters, &mut session.output).map_err(encoding)?;
+        session.send()?;
+        let mut scram = None;
+        loop {
+            let message = session.receive()?;
+            match message {
+                Message::ReadyForQuery(_) => return Ok(session),
+                Message::BackendKeyData(body) => session.backend_pid = body.process_id(),
+                Message::ErrorResponse(body) => return Err(server_error(&body)),
+                message => session.authenticate(&message, login, &mut scram)?,
             }
-            Ok(())
-        })?;
-        session.backend_pid = pid;
-        Ok(session)
+        }
+    }
+
+    /// Answers what the server asks for, if it asks for something.
+    fn authenticate(
+        &mut self,
+        message: &Message,
+        login: Login,
+        scram: &mut Option<ScramSha256>,
+    ) -> Result<()> {
+        let password = || {
+            let missing = || Error::Request(format!("the server wants a password for {}", login.user));
+            login.password.map(str::as_bytes).ok_or_else(missing)
+        };
+        let output = &mut self.output;
+        match message {
+            Message::AuthenticationCleartextPassword => {
+                frontend::password_message(password()?, output).map_err(encoding)?;
+            }
+            Message::AuthenticationMd5Password(body) => {
+                let hash = authentication::md5_hash(login.user.as_bytes(), password()?, body.salt());
+                frontend::password_message(hash.as_bytes(), output).map_err(encoding)?;
+            }
+            Message::AuthenticationSasl(body) => {
+                let known =
+                    body.mechanisms().any(|name| Ok(name == sasl::SCRAM_SHA_256)).map_err(protocol)?;
+                if !known {
+                    return Err(Error::Failed(
+                        "the server asks for a way to log in that is not known here".to_owned(),
+                    ));
+                }
+                let new = ScramSha256::new(password()?, ChannelBinding::unsupported());
+                let first = scram.insert(new).message();
+                frontend::sasl_initial_response(sasl::SCRAM_SHA_256, first, output).map_err(encoding)?;
+            }
+            Message::AuthenticationSaslContinue(body) => {
+                if let Some(scram) = scram {
+                    scram.update(body.data()).map_err(protocol)?;
+                    frontend::sasl_response(scram.message(), output).map_err(encoding)?;
+                }
+            }
+            Message::AuthenticationSaslFinal(body) => {
+                if let Some(scram) = scram {
+                    scram.finish(body.data()).map_err(protocol)?;
+                }
+            }
+            Message::AuthenticationGss | Message::AuthenticationSspi | Message::AuthenticationKerberosV5 => {
+                return Err(Error::Failed(
+                    "the server asks for a way to log in that is not known here".to_owned(),
+                ));
+            }
+            _ => {}
+        }
+        if self.output.is_empty() { Ok(()) } else { self.send() }
     }
 
     /// The server process of this session.
@@ -73,18 +225,8 @@ impl Session {
     /// Runs one query and returns its rows.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>> {
         frontend::query(sql, &mut self.output).map_err(encoding)?;
-        let mut rows = Vec::new();
-        let done = self.exchange(|message| {
-            if let Message::DataRow(body) = message {
-                let field = |range: Option<std::ops::Range<usize>>| {
-                    Ok(range.map(|r| String::from_utf8_lossy(&body.buffer()[r]).into_owned()))
-                };
-                rows.push(body.ranges().map(field).collect::<Row>().map_err(protocol)?);
-            }
-            Ok(())
-        });
-        done.map_err(|e| with_statement(e, sql))?;
-        Ok(rows)
+        let results = self.results().map_err(|e| with_statement(e, sql))?;
+        Ok(results.into_iter().next_back().map(|result| result.rows).unwrap_or_default())
     }
 
     /// The simple protocol: one Query message.
@@ -93,10 +235,16 @@ impl Session {
         self.flush()
     }
 
+    /// The same, with the results of all its statements.
+    pub fn simple_results(&mut self, sql: &str) -> Result<Vec<Rows>> {
+        frontend::query(sql, &mut self.output).map_err(encoding)?;
+        self.results()
+    }
+
     /// The extended protocol with an unnamed statement: parsed, bound, executed.
-    pub fn extended(&mut self, sql: &str, values: &[i64]) -> Result<()> {
-        frontend::parse("", sql, [], &mut self.output).map_err(encoding)?;
-        self.bind_execute("", values)
+    pub fn extended<P: Parameter>(&mut self, sql: &str, values: &[P]) -> Result<()> {
+        self.queue(Statement::Text(sql), values)?;
+        self.finish()
     }
 
     /// Parses a statement for [`Session::prepared`].
@@ -107,27 +255,95 @@ impl Session {
     }
 
     /// The extended protocol with a prepared statement: bound, executed.
-    pub fn prepared(&mut self, name: &str, values: &[i64]) -> Result<()> {
-        self.bind_execute(name, values)
+    pub fn prepared<P: Parameter>(&mut self, name: &str, values: &[P]) -> Result<()> {
+        self.queue(Statement::Name(name), values)?;
+        self.finish()
     }
 
-    fn bind_execute(&mut self, statement: &str, values: &[i64]) -> Result<()> {
+    /// Parses a statement later, with what is queued.
+    pub fn queue_prepare(&mut self, name: &str, sql: &str) -> Result<()> {
+        frontend::parse(name, sql, [], &mut self.output).map_err(encoding)
+    }
+
+    /// Binds and executes a statement later, with what is queued.
+    pub fn queue<P: Parameter>(&mut self, statement: Statement, values: &[P]) -> Result<()> {
         let output = &mut self.output;
-        let write = |value: &i64, buffer: &mut BytesMut| match write!(buffer, "{value}") {
-            Ok(()) => Ok(IsNull::No),
-            Err(e) => Err(e.into()),
+        let name = match statement {
+            Statement::Text(sql) => {
+                frontend::parse("", sql, [], output).map_err(encoding)?;
+                ""
+            }
+            Statement::Name(name) => name,
         };
-        frontend::bind("", statement, [TEXT_FORMAT], values, write, [TEXT_FORMAT], output)
+        let write = |value: &P, buffer: &mut BytesMut| Ok(value.write(buffer));
+        frontend::bind("", name, [TEXT_FORMAT], values, write, [TEXT_FORMAT], output)
             .map_err(|_| Error::Failed("a parameter could not be encoded".to_owned()))?;
         frontend::describe(PORTAL, "", output).map_err(encoding)?;
-        frontend::execute("", 0, output).map_err(encoding)?;
-        frontend::sync(output);
+        frontend::execute("", 0, output).map_err(encoding)
+    }
+
+    /// A point to go on from after an error in what is queued.
+    pub fn queue_sync(&mut self) {
+        frontend::sync(&mut self.output);
+    }
+
+    /// Bytes queued.
+    pub fn queued(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Sends what is queued; the answers are skipped unless one is an error. `syncs`: of them in what is queued.
+    pub fn run_queued(&mut self, syncs: u32) -> Result<()> {
+        self.send()?;
+        let mut failure = Ok(());
+        for _ in 0..syncs {
+            failure = failure.and(self.answer());
+        }
+        failure
+    }
+
+    /// Sends what is queued and returns the results.
+    pub fn finish_with_results(&mut self) -> Result<Vec<Rows>> {
+        frontend::sync(&mut self.output);
+        self.results()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        frontend::sync(&mut self.output);
         self.flush()
+    }
+
+    /// Sends what is in the output buffer and collects the results of all its statements.
+    fn results(&mut self) -> Result<Vec<Rows>> {
+        let (mut results, mut current) = (Vec::new(), Rows::default());
+        self.exchange(|message| {
+            match message {
+                Message::RowDescription(body) => {
+                    let names = body.fields().map(|field| Ok(field.name().to_owned()));
+                    current.columns = names.collect().map_err(protocol)?;
+                }
+                Message::DataRow(body) => {
+                    let field = |range: Option<std::ops::Range<usize>>| {
+                        Ok(range.map(|r| String::from_utf8_lossy(&body.buffer()[r]).into_owned()))
+                    };
+                    current.rows.push(body.ranges().map(field).collect::<Row>().map_err(protocol)?);
+                }
+                Message::CommandComplete(_) => results.push(std::mem::take(&mut current)),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(results)
     }
 
     /// Sends what is in the output buffer and skips the answer, unless it is an error.
     fn flush(&mut self) -> Result<()> {
         self.send()?;
+        self.answer()
+    }
+
+    /// Skips one answer, unless it is an error.
+    fn answer(&mut self) -> Result<()> {
         let mut failure = None;
         loop {
             let (header, whole) = self.next_message(&failure)?;
@@ -145,6 +361,13 @@ impl Session {
             }
             self.input.consume(whole);
         }
+    }
+
+    fn receive(&mut self) -> Result<Message> {
+        let (_, whole) = self.next_message(&None)?;
+        let message = self.input.parse(whole)?;
+        self.input.consume(whole);
+        Ok(message)
     }
 
     /// Sends what is in the output buffer and shows each message of the answer.
@@ -270,14 +493,12 @@ fn server_error(body: &ErrorResponseBody) -> Error {
             _ => {}
         }
     }
-    Error::Failed(format!("{severity} {state}: {text}"))
+    let words = format!("{severity} {state}: {text}");
+    if CONFLICTS.contains(&state.as_str()) { Error::Conflict(words) } else { Error::Failed(words) }
 }
 
 fn with_statement(error: Error, sql: &str) -> Error {
-    match error {
-        Error::Failed(text) => Error::Failed(format!("{text}\n  in: {sql}")),
-        other => other,
-    }
+    error.reworded(|text| format!("{text}\n  in: {sql}"))
 }
 
 fn encoding(error: std::io::Error) -> Error {

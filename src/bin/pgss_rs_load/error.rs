@@ -27,6 +27,9 @@ pub enum Error {
     Interrupted,
     /// What was asked for cannot be done here; the text says what can.
     Request(String),
+    /// A statement failed on the server in a way that may come right when its transaction is tried again: a deadlock or
+    /// a conflict with another transaction. The session can be used on.
+    Conflict(String),
     /// Anything that went wrong on the way.
     Failed(String),
 }
@@ -37,8 +40,19 @@ impl Error {
         ExitCode::from(match self {
             Error::Interrupted => 130,
             Error::Request(_) => 2,
-            Error::Failed(_) => 1,
+            Error::Conflict(_) | Error::Failed(_) => 1,
         })
+    }
+}
+
+impl Error {
+    /// With other words for what happened on the server or the way there.
+    pub fn reworded(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Error::Conflict(text) => Error::Conflict(words(text)),
+            Error::Failed(text) => Error::Failed(words(text)),
+            other => other,
+        }
     }
 }
 
@@ -46,7 +60,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Interrupted => f.write_str("interrupted; the servers are gone"),
-            Error::Request(text) | Error::Failed(text) => f.write_str(text),
+            Error::Request(text) | Error::Conflict(text) | Error::Failed(text) => f.write_str(text),
         }
     }
 }
