@@ -26,7 +26,8 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ use nix::unistd::{Pid, User, geteuid};
 /// The name of the superuser and of the database to connect to.
 pub const SUPERUSER: &str = "postgres";
 
-/// Part of the socket's name only; nothing listens on TCP.
+/// Part of the socket's name only, unless the server is to listen on TCP.
 const PORT: u16 = 5432;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -122,9 +123,32 @@ pub fn pg_config(pg_config: &Path, option: &str) -> Result<String> {
 pub struct Builder {
     pg_config: PathBuf,
     settings: Vec<(String, String)>,
+    library: Option<PathBuf>,
+    /// Listens on the loopback address.
+    loopback: bool,
+    /// Certificate and key, PEM.
+    certificate: Option<(String, String)>,
 }
 
 impl Builder {
+    /// Listens on the loopback address, too, at a port that is free now.
+    pub fn on_loopback(mut self) -> Self {
+        self.loopback = true;
+        self
+    }
+
+    /// Encrypts TCP connections of those who want it. Both are PEM.
+    pub fn certificate(mut self, certificate: &str, key: &str) -> Self {
+        self.certificate = Some((certificate.to_owned(), key.to_owned()));
+        self
+    }
+
+    /// Preloads a library by its file, a copy of which goes beside the data directory, and nothing else.
+    pub fn preload_file(mut self, library: &Path) -> Self {
+        self.library = Some(library.to_owned());
+        self
+    }
+
     /// Adds a line to postgresql.conf. The value is quoted here; of several for one name the last counts.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
@@ -136,15 +160,25 @@ impl Builder {
         let bin = PathBuf::from(pg_config(&self.pg_config, "--bindir")?);
         let account = Account::for_servers()?;
         let root = create_root(account.as_ref())?;
-        let mut cluster = Cluster { bin, root, account, server: None };
+        let port = if self.loopback { free_port()? } else { PORT };
+        let mut cluster = Cluster { bin, root, port, account, server: None };
         cluster.initdb()?;
         // Nothing here has to survive the machine.
         cluster.set("fsync", "off")?;
-        cluster.set("listen_addresses", "")?;
+        cluster.set("listen_addresses", if self.loopback { "127.0.0.1" } else { "" })?;
         cluster.set("unix_socket_directories", &cluster.root.display().to_string())?;
-        cluster.set("port", &PORT.to_string())?;
+        cluster.set("port", &port.to_string())?;
+        if let Some((certificate, key)) = &self.certificate {
+            cluster.add_file("server.crt", certificate)?;
+            cluster.add_file("server.key", key)?;
+            cluster.set("ssl", "on")?;
+        }
         for (name, value) in &self.settings {
             cluster.set(name, value)?;
+        }
+        if let Some(library) = &self.library {
+            let copy = cluster.copy_library(library)?;
+            cluster.set("shared_preload_libraries", &format!("\"{}\"", copy.display()))?;
         }
         cluster.start()?;
         Ok(cluster)
@@ -157,6 +191,7 @@ pub struct Cluster {
     bin: PathBuf,
     /// Holds the data directory, the socket and the logs.
     root: PathBuf,
+    port: u16,
     account: Option<Account>,
     server: Option<Supervised>,
 }
@@ -164,17 +199,28 @@ pub struct Cluster {
 impl Cluster {
     /// A server of the installation that `pg_config` belongs to. A name without a slash is looked up in PATH.
     pub fn builder(pg_config: impl AsRef<Path>) -> Builder {
-        Builder { pg_config: pg_config.as_ref().to_owned(), settings: Vec::new() }
+        Builder {
+            pg_config: pg_config.as_ref().to_owned(),
+            settings: Vec::new(),
+            library: None,
+            loopback: false,
+            certificate: None,
+        }
     }
 
     /// A hot standby of this running server, with its settings: a base backup that follows it.
     pub fn standby(&self) -> Result<Cluster> {
         let root = create_root(self.account.as_ref())?;
-        let mut standby =
-            Cluster { bin: self.bin.clone(), root, account: self.account.clone(), server: None };
+        let mut standby = Cluster {
+            bin: self.bin.clone(),
+            root,
+            port: self.port,
+            account: self.account.clone(),
+            server: None,
+        };
         let mut command = Command::new(self.bin.join("pg_basebackup"));
         command.arg("-D").arg(standby.data_dir()).arg("-h").arg(self.socket_dir());
-        command.args(["-p", &PORT.to_string(), "-U", SUPERUSER]);
+        command.args(["-p", &self.port.to_string(), "-U", SUPERUSER]);
         command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
         standby.run("pg_basebackup", &command)?;
         standby.set("unix_socket_directories", &standby.root.display().to_string())?;
@@ -189,12 +235,12 @@ impl Cluster {
 
     /// A client's `port`.
     pub fn port(&self) -> u16 {
-        PORT
+        self.port
     }
 
     /// The socket itself.
     pub fn socket(&self) -> PathBuf {
-        self.root.join(format!(".s.PGSQL.{PORT}"))
+        self.root.join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// The data directory (PGDATA).
@@ -224,6 +270,43 @@ impl Cluster {
         let append =
             fs::OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(line.as_bytes()));
         doing(append, || format!("write {}", path.display()))
+    }
+
+    /// Copies a library to where the server may read it; for `shared_preload_libraries` or CREATE FUNCTION.
+    pub fn copy_library(&self, library: &Path) -> Result<PathBuf> {
+        let stem = library.file_stem().unwrap_or_default();
+        // Each in a directory of its own: builds to compare have the same name.
+        let directory = (0..).map(|n| self.root.join(format!("library{n}"))).find(|path| !path.exists());
+        let directory = directory.unwrap_or_else(|| self.root.join("library"));
+        let copy = directory.join(stem).with_extension("so");
+        let copied =
+            fs::DirBuilder::new().mode(0o755).create(&directory).and_then(|()| fs::copy(library, &copy));
+        doing(copied, || format!("copy {} to {}", library.display(), copy.display()))?;
+        doing(fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)), || {
+            format!("open {}", copy.display())
+        })?;
+        Ok(copy)
+    }
+
+    /// Puts a file into the data directory that only the server may read.
+    fn add_file(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.data_dir().join(name);
+        let owner = self.account.as_ref();
+        let written = fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)))
+            .and_then(|()| chown(&path, owner.map(|a| a.uid), owner.map(|a| a.gid)));
+        doing(written, || format!("write {}", path.display()))
+    }
+
+    /// The text of postgresql.conf.
+    pub fn configuration(&self) -> String {
+        read_lossy(&self.data_dir().join("postgresql.conf"))
+    }
+
+    /// Puts a text in place of postgresql.conf's, for the next start or [`Cluster::reload`].
+    pub fn configure(&mut self, text: &str) -> Result<()> {
+        let path = self.data_dir().join("postgresql.conf");
+        doing(fs::write(&path, text), || format!("write {}", path.display()))
     }
 
     /// Makes the server read its configuration again. It does so soon, not at once.
@@ -441,6 +524,11 @@ impl Account {
             )),
         }
     }
+}
+
+fn free_port() -> Result<u16> {
+    let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    doing(bound, || "find a free port".to_owned()).map(|address| address.port())
 }
 
 fn create_root(account: Option<&Account>) -> Result<PathBuf> {
