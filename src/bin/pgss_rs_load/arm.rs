@@ -17,13 +17,15 @@ pub enum Arm {
     PgssRs { rate: f64 },
     /// The contrib module.
     PgStatStatements,
+    /// A build given with `--library`, counted from 0: `A`, `B` and so on.
+    Build(u8),
 }
 
 impl Arm {
-    /// What has to be in `shared_preload_libraries`.
+    /// The installed module it needs in `shared_preload_libraries`. A build is not an installed one.
     pub fn module(self) -> Option<Module> {
         match self {
-            Arm::Off => None,
+            Arm::Off | Arm::Build(_) => None,
             Arm::PgssRs { .. } => Some(Module::PgssRs),
             Arm::PgStatStatements => Some(Module::PgStatStatements),
         }
@@ -32,7 +34,7 @@ impl Arm {
     /// Settings for a server that is to run this arm only, beside `shared_preload_libraries`.
     pub fn settings(self) -> Vec<(String, String)> {
         match self {
-            Arm::Off => vec![],
+            Arm::Off | Arm::Build(_) => vec![],
             Arm::PgssRs { rate } => vec![
                 ("pgss_rs.track".to_owned(), "top".to_owned()),
                 ("pgss_rs.sample_rate".to_owned(), rate.to_string()),
@@ -49,6 +51,7 @@ impl fmt::Display for Arm {
             Arm::PgssRs { rate: 1.0 } => f.write_str("pgss_rs"),
             Arm::PgssRs { rate } => write!(f, "pgss_rs@{rate}"),
             Arm::PgStatStatements => f.write_str("pg_stat_statements"),
+            Arm::Build(n) => write!(f, "{}", char::from(b'A' + n)),
         }
     }
 }
@@ -69,10 +72,13 @@ impl FromStr for Arm {
             "pg_stat_statements" => return Ok(Arm::PgStatStatements),
             _ => {}
         }
+        if let [letter @ b'A'..=b'Z'] = text.as_bytes() {
+            return Ok(Arm::Build(letter - b'A'));
+        }
         match text.strip_prefix("pgss_rs@").map(str::parse) {
             Some(Ok(rate)) if (0.0..=1.0).contains(&rate) => Ok(Arm::PgssRs { rate }),
             Some(_) => Err("the sample rate after pgss_rs@ is a number from 0 to 1".to_owned()),
-            None => Err("an arm is one of off, pgss_rs, pgss_rs@RATE, pg_stat_statements".to_owned()),
+            None => Err("an arm is one of off, pgss_rs, pgss_rs@RATE, pg_stat_statements, or A, B, ... for each --library".to_owned()),
         }
     }
 }
@@ -90,6 +96,14 @@ impl Module {
         match self {
             Module::PgssRs => "pgss_rs",
             Module::PgStatStatements => "pg_stat_statements",
+        }
+    }
+
+    /// What [`Module::flip`] sets.
+    pub fn settings(self) -> &'static [&'static str] {
+        match self {
+            Module::PgssRs => &["pgss_rs.track", "pgss_rs.sample_rate"],
+            Module::PgStatStatements => &["pg_stat_statements.track"],
         }
     }
 
@@ -158,7 +172,7 @@ mod tests {
 
     #[test]
     fn arms_are_read_as_they_are_shown() {
-        for text in ["off", "pgss_rs", "pgss_rs@0.1", "pgss_rs@0", "pg_stat_statements"] {
+        for text in ["off", "pgss_rs", "pgss_rs@0.1", "pgss_rs@0", "pg_stat_statements", "A", "B"] {
             assert_eq!(text.parse::<Arm>().unwrap().to_string(), text);
         }
         assert_eq!("pgss_rs@1".parse::<Arm>().unwrap().to_string(), "pgss_rs");

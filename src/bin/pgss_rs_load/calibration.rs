@@ -24,9 +24,11 @@ pub struct Calibration {
 pub struct Injected {
     /// ns
     pub asked: u32,
-    /// What it took in the server, by the server's own clock, before and after the measurement.
+    /// What it took in the server, as the server timed it there: the least and the most over the sessions.
     pub truth: [f64; 2],
     pub measured: Effect,
+    /// The same of elapsed time.
+    pub elapsed: Effect,
 }
 
 impl Injected {
@@ -61,21 +63,23 @@ impl Calibration {
     /// For the terminal, as Markdown.
     pub fn text(&self) -> String {
         let mut text =
-            "| injected ns | took ns | measured ns | 95 % interval ns | recovered |\n|---:|---:|---:|---:|---|\n".to_owned();
+            "| injected ns | took ns | measured ns | 95 % interval ns | recovered | elapsed ns | 95 % interval ns |\n\
+             |---:|---:|---:|---:|---|---:|---:|\n".to_owned();
         for injected in &self.injected {
             let [low, high] = injected.truth;
             let Effect { estimate, low: from, high: to } = injected.measured;
             let recovered = if injected.is_recovered() { "yes" } else { "no" };
+            let elapsed = injected.elapsed;
             text += &format!(
-                "| {} | {low:.0} to {high:.0} | {estimate:.0} | {from:.0} to {to:.0} | {recovered} |\n",
-                injected.asked
+                "| {} | {low:.0} to {high:.0} | {estimate:.0} | {from:.0} to {to:.0} | {recovered} | {:.0} | {:.0} to {:.0} |\n",
+                injected.asked, elapsed.estimate, elapsed.low, elapsed.high
             );
         }
         let widths: Vec<f64> = self.against_itself.iter().map(Effect::width).collect();
         let mean = widths.iter().sum::<f64>() / widths.len().max(1) as f64;
         text += &format!(
             "\nIn ns of {} per statement. The costs are loops of a known number of steps in a module that was compiled for \
-             this; \"took\" is what the server itself timed them at. Nothing against nothing: {} intervals, on average \
+             this; \"took\" is what the server itself timed them at, session by session. Nothing against nothing: {} intervals, on average \
              {mean:.0} ns wide.\n",
             self.time,
             self.against_itself.len()
@@ -95,7 +99,7 @@ mod tests {
     fn calibration(off: usize, measured: Effect) -> Calibration {
         let against_itself =
             (0..COMPARISONS).map(|n| if n < off { effect(1.0, 2.0) } else { effect(-5.0, 5.0) }).collect();
-        let injected = vec![Injected { asked: 300, truth: [298.0, 303.0], measured }];
+        let injected = vec![Injected { asked: 300, truth: [298.0, 303.0], measured, elapsed: measured }];
         Calibration { time: "server CPU", against_itself, injected }
     }
 

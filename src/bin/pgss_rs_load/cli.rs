@@ -9,11 +9,16 @@ use serde::Serialize;
 use crate::arm::Arm;
 use crate::arrivals::{Arrivals, OpenLoop};
 use crate::error::{Error, Result};
+use crate::experiment::Experiment;
+use crate::options::{Measuring, Request};
 use crate::report::{Command, Output};
 use crate::workload::{Protocol, Workload};
 
 const EXAMPLES: &str = "\
-Without a mode and without a word about the load: cost of `now`, then throughput of `select-only`, about two minutes.
+Without a mode and without a word about the load: cost of `now`, then the sample-rate experiment, about two minutes.
+
+Exit status: 0, also for yes to --at-most; 1 something failed, or calibrate found the driver off; 2 what was asked for
+cannot be done; 3 no to --at-most; 4 not enough data to answer it; 130 interrupted.
 
 Examples:
   pgss_rs_load
@@ -21,6 +26,12 @@ Examples:
   pgss_rs_load cost --arms off,off                       (the noise of this box)
   pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
   pgss_rs_load throughput --workload churn --arms off,pgss_rs,pg_stat_statements --max-entries 10000
+  pgss_rs_load sweep --workload select-only --duration 120 --budget 1%
+  pgss_rs_load --experiment thin-client
+  pgss_rs_load throughput --library old/pgss_rs.so --library new/pgss_rs.so
+  pgss_rs_load throughput -f read.sql@9 -f write.sql@1 -D size=1000 --init tables.sql
+  pgss_rs_load throughput --workload select-only --at-most 1%    (for scripts: see the exit status)
+  pgss_rs_load calibrate
   pgss_rs_load latency --rate-per-second 5000 --clients 16 --html latency.html
   pgss_rs_load sweep --workload select-only --duration 120 --html sweep.html
   pgss_rs_load report result.json --html result.html --svg charts";
@@ -52,16 +63,17 @@ pub struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: Option<u32>,
 
-    /// Measured time in all, without preparation and warm-up [default: 40 in cost, else 50]
+    /// Measured time in all, without preparation and warm-up [default: 40 in cost, 120 in restart, else 50; 600 with
+    /// --until-width]
     #[arg(long, value_name = "SECONDS", value_parser = parse_duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
-    /// Size of pgbench's tables: 100000 accounts each
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20_000))]
-    pub scale: u32,
+    /// Size of pgbench's tables: 100000 accounts each [default: 1; 10 in the thin-client experiment]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub scale: Option<u32>,
 
-    /// What to compare: off, pgss_rs, pgss_rs@RATE, pg_stat_statements
-    /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements]
+    /// What to compare: off, pgss_rs, pgss_rs@RATE, pg_stat_statements, and A, B, ... for each --library
+    /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements; the libraries, where there are any]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     pub arms: Vec<Arm>,
 
@@ -91,6 +103,9 @@ pub struct Arguments {
     /// A further setting of the servers; may be given several times
     #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub measuring: Measuring,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -102,6 +117,12 @@ pub enum Mode {
     Throughput,
     /// Throughput over the sample rates 1, 0.8, 0.5, 0.2, 0 and off
     Sweep,
+    /// Throughput of one server that is started anew for each slice, the arms in random order
+    Restart,
+    /// Whether the driver itself measures rightly here: nothing against nothing, and known costs
+    Calibrate,
+    /// What the driver itself costs: its throughput against pgbench's, by turns
+    Pgbench,
     /// Latency from the moment a transaction is due, at a set rate: an open loop, servers by turns
     Latency,
 }
@@ -119,7 +140,7 @@ pub struct Plan {
     pub scale: u32,
     /// Whether a client and its server processes share one CPU.
     pub pinned: bool,
-    /// The baseline `off` first.
+    /// The baseline first: `off`, or the first build.
     pub arms: Vec<Arm>,
     pub seed: u64,
     /// Of either module's table; `None`: the module's own default.
@@ -129,48 +150,88 @@ pub struct Plan {
     pub open_loop: Option<OpenLoop>,
     /// Of the servers, added by the user.
     pub settings: Vec<(String, String)>,
+    pub request: Request,
 }
 
 impl Arguments {
     /// The runs asked for, one after the other. `cpus`: of this box.
     pub fn plans(&self, cpus: usize) -> Result<Vec<Plan>> {
-        let seed = self.seed.unwrap_or_else(seed_from_clock);
-        let modes = match self.mode {
-            Some(mode) => vec![mode],
-            None if self.says_nothing_about_load() => vec![Mode::Cost, Mode::Throughput],
-            None => vec![Mode::Cost],
+        let request = self.measuring.request()?;
+        if let Some(experiment) = request.experiment {
+            return self.experiment_plans(experiment, request);
+        }
+        if self.mode.is_none() && self.says_nothing_about_load() {
+            let quick = Experiment::SampleRate;
+            let mut plans = vec![self.plan(Mode::Cost, Workload::Now, QUICK_COST, cpus, request.clone())?];
+            plans.extend(self.experiment_plans(quick, Request { experiment: Some(quick), ..request })?);
+            return Ok(plans);
+        }
+        let mode =
+            self.mode.unwrap_or(if request.libraries.is_empty() { Mode::Cost } else { Mode::Throughput });
+        let workloads = match (&request.scripts[..], &self.workloads[..], mode) {
+            ([_, ..], _, _) => vec![Workload::Script],
+            (_, given @ [_, ..], _) => given.to_vec(),
+            (_, _, Mode::Cost | Mode::Calibrate) => vec![Workload::Now],
+            _ => vec![Workload::SelectOnly],
         };
-        let mut plans = Vec::new();
-        for mode in modes {
-            let workloads = match (self.workloads.is_empty(), mode) {
-                (false, _) => self.workloads.clone(),
-                (true, Mode::Cost) => vec![Workload::Now],
-                (true, _) => vec![Workload::SelectOnly],
-            };
-            let default_seconds = if mode == Mode::Cost { 40 } else { 50 };
-            let duration = self.duration.unwrap_or(Duration::from_secs(default_seconds));
-            for workload in &workloads {
-                plans.push(Plan {
-                    mode,
-                    workload: *workload,
-                    protocol: self.protocol_of(*workload)?,
-                    clients: self.clients.unwrap_or(default_clients(mode, cpus)),
-                    duration: duration / workloads.len() as u32,
-                    scale: self.scale,
-                    pinned: !self.no_pin,
-                    arms: self.arms_of(mode)?,
-                    seed,
-                    max_entries: self.max_entries,
-                    open_loop: self.open_loop_of(mode)?,
-                    settings: self.settings.clone(),
-                });
-            }
+        let duration = self.duration.unwrap_or(default_duration(mode, &request)) / workloads.len() as u32;
+        let clients = default_clients(mode, cpus);
+        let plan = |workload: &Workload| self.plan(mode, *workload, duration, clients, request.clone());
+        workloads.iter().map(plan).collect()
+    }
+
+    fn experiment_plans(&self, experiment: Experiment, request: Request) -> Result<Vec<Plan>> {
+        let mut plans = experiment.plans(self.duration, |mode, workload, duration| {
+            self.plan(mode, workload, duration, experiment.clients(), request.clone())
+        })?;
+        for plan in &mut plans {
+            plan.scale = self.scale.unwrap_or(experiment.scale());
         }
         Ok(plans)
     }
 
+    /// `clients`: where the user does not say.
+    fn plan(
+        &self,
+        mode: Mode,
+        workload: Workload,
+        duration: Duration,
+        clients: usize,
+        request: Request,
+    ) -> Result<Plan> {
+        let judged = matches!(mode, Mode::Cost | Mode::Throughput | Mode::Sweep | Mode::Restart);
+        if !judged && (request.until_width.is_some() || request.at_most.is_some() || request.budget.is_some())
+        {
+            return Err(Error::Request(
+                "--until-width, --at-most and --budget are for cost, throughput, sweep and restart"
+                    .to_owned(),
+            ));
+        }
+        let protocol = self.protocol_of(workload)?;
+        for script in &request.scripts {
+            script.script.runs_in(protocol).map_err(|e| Error::Request(format!("{}:{e}", script.file)))?;
+        }
+        Ok(Plan {
+            mode,
+            workload,
+            protocol,
+            clients: self.clients.unwrap_or(clients as u32),
+            duration,
+            scale: self.scale.unwrap_or(1),
+            pinned: !self.no_pin,
+            arms: self.arms_of(mode, &request)?,
+            seed: self.seed.unwrap_or_else(seed_from_clock),
+            max_entries: self.max_entries,
+            open_loop: self.open_loop_of(mode)?,
+            settings: self.settings.clone(),
+            request,
+        })
+    }
+
     fn says_nothing_about_load(&self) -> bool {
         self.workloads.is_empty()
+            && self.measuring.scripts.is_empty()
+            && self.measuring.libraries.is_empty()
             && self.arms.is_empty()
             && self.protocol.is_none()
             && self.clients.is_none()
@@ -202,40 +263,67 @@ impl Arguments {
         )))
     }
 
-    fn arms_of(&self, mode: Mode) -> Result<Vec<Arm>> {
-        let mut arms = match (mode, self.arms.is_empty()) {
-            (Mode::Sweep, true) => {
-                let rates = [1.0, 0.8, 0.5, 0.2, 0.0].map(|rate| Arm::PgssRs { rate });
-                rates.into_iter().chain([Arm::Off]).collect()
+    fn arms_of(&self, mode: Mode, request: &Request) -> Result<Vec<Arm>> {
+        let refused = |text: &str| Err(Error::Request(text.to_owned()));
+        let rates = || [1.0, 0.8, 0.5, 0.2, 0.0].map(|rate| Arm::PgssRs { rate }).into_iter();
+        let builds = 0..request.libraries.len() as u8;
+        let mut arms = match (mode, &self.arms[..]) {
+            (Mode::Sweep | Mode::Calibrate | Mode::Pgbench, [_, ..]) => {
+                return refused(
+                    "sweep and calibrate have their own arms: leave out --arms, or use throughput",
+                );
             }
-            (Mode::Sweep, false) => {
-                return Err(Error::Request(
-                    "sweep has its own arms: leave out --arms, or use throughput".to_owned(),
-                ));
+            (Mode::Sweep, []) => [Arm::Off].into_iter().chain(rates()).collect(),
+            (Mode::Calibrate | Mode::Pgbench, []) => vec![Arm::Off],
+            (_, []) if request.experiment == Some(Experiment::SampleRate) => {
+                [Arm::Off].into_iter().chain(rates()).collect()
             }
-            (_, true) => {
+            (_, []) if request.experiment.is_some() => {
+                vec![Arm::Off, Arm::PgssRs { rate: 1.0 }, Arm::PgStatStatements]
+            }
+            (_, []) if !builds.is_empty() => builds.clone().map(Arm::Build).collect(),
+            (_, []) => {
                 vec![Arm::Off, Arm::PgssRs { rate: 1.0 }, Arm::PgssRs { rate: 0.1 }, Arm::PgStatStatements]
             }
-            (_, false) => self.arms.clone(),
+            (_, given) => given.to_vec(),
         };
-        let Some(baseline) = arms.iter().position(|arm| *arm == Arm::Off) else {
-            return Err(Error::Request(
-                "--arms needs off: that is what the others are compared with".to_owned(),
-            ));
+        if let Some(Arm::Build(n)) = arms.iter().find(|a| matches!(a, Arm::Build(n) if !builds.contains(n))) {
+            return Err(Error::Request(format!("there is no --library for the arm {}", Arm::Build(*n))));
+        }
+        let off = arms.iter().position(|arm| *arm == Arm::Off);
+        let build = arms.iter().position(|arm| matches!(arm, Arm::Build(_)));
+        let Some(baseline) = off.or(build) else {
+            return refused("--arms needs off: that is what the others are compared with");
         };
         arms[..=baseline].rotate_right(1);
-        if mode == Mode::Cost && arms.len() < 2 {
-            return Err(Error::Request(
-                "--arms needs a second arm to compare with off (off,off is allowed)".to_owned(),
-            ));
+        if mode == Mode::Cost && build.is_some() {
+            return refused(
+                "cost flips a setting inside a session, and builds are on servers of their own: use throughput or restart",
+            );
+        }
+        if arms.len() < 2 && (mode == Mode::Cost || build.is_some()) {
+            return refused("--arms needs a second arm to compare with the first (off,off is allowed)");
         }
         Ok(arms)
     }
 }
 
+/// Of the first part of a run without arguments.
+const QUICK_COST: Duration = Duration::from_secs(25);
+
+fn default_duration(mode: Mode, request: &Request) -> Duration {
+    Duration::from_secs(match mode {
+        Mode::Calibrate => 120,
+        _ if request.until_width.is_some() => 600,
+        Mode::Cost => 40,
+        Mode::Restart => 120,
+        Mode::Throughput | Mode::Sweep | Mode::Latency | Mode::Pgbench => 50,
+    })
+}
+
 /// In an open loop a session that waits is not to keep the next transaction waiting.
-fn default_clients(mode: Mode, cpus: usize) -> u32 {
-    if mode == Mode::Latency { 4 * cpus as u32 } else { cpus as u32 }
+fn default_clients(mode: Mode, cpus: usize) -> usize {
+    if mode == Mode::Latency { 4 * cpus } else { cpus }
 }
 
 fn seed_from_clock() -> u64 {
@@ -292,7 +380,24 @@ mod tests {
     fn without_arguments_both_questions_are_asked() {
         let plans = plans(&["--pg-config", "/somewhere/pg_config"]).unwrap();
         let what: Vec<_> = plans.iter().map(|p| (p.mode, p.workload, p.clients)).collect();
-        assert_eq!(what, [(Mode::Cost, Workload::Now, 2), (Mode::Throughput, Workload::SelectOnly, 2)]);
+        assert_eq!(what, [(Mode::Cost, Workload::Now, 2), (Mode::Throughput, Workload::Now, 2)]);
+        assert_eq!(plans[1].request.experiment, Some(Experiment::SampleRate));
+    }
+
+    #[test]
+    fn builds_are_compared_with_the_first() {
+        let file = file!();
+        let arms = |more: &[&str]| {
+            let given = [&["--library", file, "--library", file], more].concat();
+            let plan = plans(&given).map(|mut plans| plans.remove(0));
+            plan.map(|plan| (plan.mode, plan.arms.iter().map(Arm::to_string).collect::<Vec<_>>().join(",")))
+        };
+        assert_eq!(arms(&[]).unwrap(), (Mode::Throughput, "A,B".to_owned()));
+        assert_eq!(arms(&["restart", "--arms", "B,off,A"]).unwrap(), (Mode::Restart, "off,B,A".to_owned()));
+        assert_eq!(arms(&["--arms", "pgss_rs,B,A"]).unwrap().1, "B,pgss_rs,A");
+        assert!(arms(&["--arms", "A,C"]).unwrap_err().to_string().contains("no --library for the arm C"));
+        assert!(arms(&["cost"]).unwrap_err().to_string().contains("use throughput"));
+        assert!(arms(&["--arms", "A"]).unwrap_err().to_string().contains("second arm"));
     }
 
     #[test]
@@ -369,5 +474,6 @@ mod tests {
         assert!(error(&["--setting", "work_mem"]).contains("name=value"));
         assert!(error(&["--max-entries", "99"]).contains("100..=1073741823"));
         assert!(error(&["speed"]).contains("throughput"));
+        assert!(error(&["calibrate", "--at-most", "1%"]).contains("are for cost, throughput"));
     }
 }

@@ -97,6 +97,8 @@ pub struct Session {
     output: BytesMut,
     input: Input,
     backend_pid: i32,
+    /// Whether the user's wish to stop ends it.
+    interruptible: bool,
 }
 
 /// The usual way without an indirection.
@@ -141,8 +143,13 @@ impl Session {
     }
 
     fn start(stream: Stream, login: Login) -> Result<Self> {
-        let mut session =
-            Session { stream, output: BytesMut::new(), input: Input::default(), backend_pid: 0 };
+        let mut session = Session {
+            stream,
+            output: BytesMut::new(),
+            input: Input::default(),
+            backend_pid: 0,
+            interruptible: true,
+        };
         let parameters =
             [("user", login.user), ("database", login.database), ("application_name", "pgss_rs_load")];
         frontend::startup_message(parameters, &mut session.output).map_err(encoding)?;
@@ -215,6 +222,11 @@ impl Session {
     /// The server process of this session.
     pub fn backend_pid(&self) -> i32 {
         self.backend_pid
+    }
+
+    /// Goes on although the user wants to stop: to clean up.
+    pub fn see_it_through(&mut self) {
+        self.interruptible = false;
     }
 
     /// Runs statements without looking at their results.
@@ -408,7 +420,9 @@ impl Session {
                 }
                 Ok(n) => self.input.filled(n),
                 Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {
-                    check_interrupted()?;
+                    if self.interruptible {
+                        check_interrupted()?;
+                    }
                 }
                 Err(e) => return Err(Error::Failed(format!("the server is gone: {e}"))),
             }

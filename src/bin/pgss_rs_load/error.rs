@@ -59,7 +59,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Interrupted => f.write_str("interrupted; the servers are gone"),
+            Error::Interrupted => f.write_str("interrupted; what was started or created is gone"),
             Error::Request(text) | Error::Conflict(text) | Error::Failed(text) => f.write_str(text),
         }
     }

@@ -78,6 +78,7 @@ impl Guest {
 
     fn leave(&self) -> Result<()> {
         let mut session = self.target.connect()?;
+        session.see_it_through();
         let tables = session.query(&format!(
             "SELECT format('DROP TABLE %s', c.oid::regclass) FROM pg_class c
              WHERE relnamespace = '{SCHEMA}'::regnamespace AND relkind IN ('r', 'p')
@@ -118,6 +119,7 @@ fn refuse_impossible(plan: &Plan) -> Result<()> {
     };
     match plan.mode {
         Mode::Restart => refused("restart"),
+        Mode::Latency => refused("latency"),
         Mode::Calibrate => refused("calibrate"),
         Mode::Pgbench => refused("comparison with pgbench"),
         _ if !plan.request.libraries.is_empty() => refused("--library"),

@@ -6,14 +6,22 @@
 
 mod arm;
 mod arrivals;
+mod calibration;
 mod cli;
 mod client;
 mod cluster;
+mod efficiency;
 mod env;
 mod error;
+mod experiment;
+mod guest;
+mod judgement;
+mod options;
+mod remote;
 mod report;
 mod runner;
 mod schedule;
+mod script;
 mod stats;
 mod workload;
 
@@ -26,16 +34,18 @@ use arm::Installation;
 use cli::Arguments;
 use env::Machine;
 use error::{Error, Result};
-use report::Report;
+use report::{Report, Results};
+use runner::Site;
+use stats::Answer;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.command {
-        Some(command) => command.run(),
+        Some(command) => command.run().map(|()| ExitCode::SUCCESS),
         None => run(&arguments),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("pgss_rs_load: {error}");
             error.exit_code()
@@ -43,26 +53,49 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<()> {
+/// The exit status.
+fn run(arguments: &Arguments) -> Result<ExitCode> {
     ctrlc::set_handler(error::interrupt).map_err(|e| Error::Failed(format!("cannot catch Ctrl-C: {e}")))?;
     let machine = Machine::here();
     let plans = arguments.plans(machine.cpus)?;
-    let installation = Installation::of(&arguments.pg_config)?;
+    let site = match plans.iter().find_map(|plan| plan.request.target.clone()) {
+        Some(target) => Site::Existing(target),
+        None => Site::Throwaway(Installation::of(&arguments.pg_config)?),
+    };
     for plan in &plans {
-        installation.available(&plan.arms)?;
+        site.available(&plan.arms)?;
     }
-    let mut report = Report::new(machine, installation.version.clone());
+    let mut report = Report::new(machine, site.version()?);
     // Before the first run as well: a file that cannot be written should not be found out after minutes.
     let save = |report: &Report| arguments.output.write(&report.json()?);
     save(&report)?;
     show(&report.machine_text())?;
     for plan in plans {
-        let run = runner::run(plan, &installation, &report.machine)?;
+        let run = runner::run(plan, &site, &report.machine)?;
         show(&run.text())?;
         report.runs.push(run);
         save(&report)?;
     }
-    Ok(())
+    report.compare_with_published();
+    if let Some(beside) = &report.beside {
+        show(&beside.text())?;
+        save(&report)?;
+    }
+    Ok(exit_code(&report))
+}
+
+/// Of answers that were asked for. Documented in the command's help.
+fn exit_code(report: &Report) -> ExitCode {
+    let calibrated = report.runs.iter().all(|run| match &run.results {
+        Results::Calibration(calibration) => calibration.passed(),
+        _ => true,
+    });
+    match report.runs.iter().filter_map(|run| run.answer).reduce(Answer::and) {
+        _ if !calibrated => ExitCode::FAILURE,
+        Some(Answer::No) => ExitCode::from(3),
+        Some(Answer::NotEnoughData) => ExitCode::from(4),
+        Some(Answer::Yes) | None => ExitCode::SUCCESS,
+    }
 }
 
 fn show(text: &str) -> Result<()> {

@@ -19,7 +19,7 @@ const COUNTERS: [(&str, &str); 5] = [
 /// Sentences; none where nothing was watched.
 pub fn of(run: &Run) -> Vec<String> {
     let arms: Vec<(&str, Option<&Watched>, bool)> = match &run.results {
-        Results::Cost(_) => return Vec::new(),
+        Results::Cost(_) | Results::Calibration(_) | Results::Efficiency(_) => return Vec::new(),
         Results::Throughput(throughput) => throughput
             .arms
             .iter()

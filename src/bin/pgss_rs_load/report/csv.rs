@@ -58,6 +58,7 @@ fn quoted(field: &str) -> String {
 
 fn lines(run: &Run) -> Vec<Line<'_>> {
     match &run.results {
+        Results::Calibration(_) | Results::Efficiency(_) => Vec::new(),
         Results::Cost(cost) => cost
             .comparisons
             .iter()

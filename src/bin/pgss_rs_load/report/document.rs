@@ -86,6 +86,10 @@ pub enum Results {
     Cost(Cost),
     Throughput(Throughput),
     Latency(Latency),
+    /// Shown in the terminal alone.
+    Calibration(Value),
+    /// Shown in the terminal alone.
+    Efficiency(Value),
 }
 
 /// An estimate and its interval at 95 %; an end that is not known (infinite) is null.
@@ -148,6 +152,9 @@ pub struct Throughput {
     pub rounds: usize,
     pub slice: f64,
     pub warm_up: f64,
+    /// Of the rounds, those at the start that count for nothing.
+    #[serde(default)]
+    pub warm_up_rounds: usize,
     pub arms: Vec<ArmThroughput>,
     pub noise: Interval,
     #[serde(default)]

@@ -87,12 +87,16 @@ fn division(results: &Results) -> String {
         Results::Cost(_) => "cost".to_owned(),
         Results::Throughput(t) => format!("{} rounds of {} s after {} s", t.rounds, t.slice, t.warm_up),
         Results::Latency(l) => format!("{} rounds of {} s after {} s", l.rounds, l.slice, l.warm_up),
+        Results::Calibration(_) | Results::Efficiency(_) => "of one machine".to_owned(),
     }
 }
 
 fn run(runs: &[&Run]) -> Result<Run> {
     let (first, seed) = (runs[0], runs[0].plan.seed);
     let results = match &first.results {
+        Results::Calibration(_) | Results::Efficiency(_) => {
+            return Err(Error::Request(format!("what {} finds is of one machine", first.plan.mode)));
+        }
         Results::Cost(_) => Results::Cost(cost(
             &each(runs, |r| match r {
                 Results::Cost(cost) => Some(cost),
@@ -174,7 +178,8 @@ fn throughput(parts: &[&Throughput], seed: u64) -> Result<Throughput> {
     let first = parts[0];
     let mut slices = Vec::new();
     for (machine, part) in parts.iter().enumerate() {
-        let renumbered = part.slices.iter().cloned().map(|mut slice| {
+        let counting = part.slices.iter().filter(|slice| slice.round >= part.warm_up_rounds);
+        let renumbered = counting.cloned().map(|mut slice| {
             slice.round += machine * first.rounds;
             slice
         });
@@ -192,6 +197,7 @@ fn throughput(parts: &[&Throughput], seed: u64) -> Result<Throughput> {
         rounds: first.rounds * parts.len(),
         slice: first.slice,
         warm_up: first.warm_up,
+        warm_up_rounds: 0,
         arms,
         noise: compare::tps(&slices, 0, seed).noise,
         hot_noise: None,

@@ -24,11 +24,15 @@ pub use output::{Command, Output};
 pub use progress::Progress;
 
 use crate::arm::Arm;
+use crate::calibration::Calibration;
 use crate::cli::Plan;
+use crate::efficiency::Efficiency;
 use crate::env::Machine;
 use crate::error::{Error, Result};
+use crate::experiment::Beside;
+use crate::judgement::{self, Advice};
 use crate::schedule::Order;
-use crate::stats::{Effect, Finding};
+use crate::stats::{Answer, Details, Effect, Finding};
 
 /// Of the JSON's structure; raised when a reader of the old one would stumble.
 const FORMAT: u32 = 1;
@@ -41,6 +45,9 @@ pub struct Report {
     /// As pg_config says.
     pub server_version: String,
     pub runs: Vec<Run>,
+    /// Ours and the published figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,6 +60,12 @@ pub struct Run {
     pub results: Results,
     /// One sentence.
     pub verdict: String,
+    /// To `--at-most`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+    /// To `--budget`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// The top of `pgss_rs_stats` after the load, from the server that ran pgss_rs at its highest rate.
     pub seen: Option<Vec<SeenStatement>>,
 }
@@ -73,6 +86,8 @@ pub struct Conditions {
 pub enum Results {
     Cost(Cost),
     Throughput(Throughput),
+    Calibration(Calibration),
+    Efficiency(Efficiency),
     Latency(Latency),
 }
 
@@ -80,6 +95,8 @@ pub enum Results {
 pub struct Cost {
     /// What the baseline is, in words.
     pub off: String,
+    /// Cut off at the start, of all clients' blocks.
+    pub warm_up_blocks: usize,
     pub comparisons: Vec<Comparison>,
     pub blocks: Vec<CostBlock>,
 }
@@ -95,6 +112,16 @@ pub struct Comparison {
     pub wall: Measure,
     /// The server process's own CPU time; unknown where there is no /proc/PID/schedstat.
     pub cpu: Option<Measure>,
+    /// More about the primary measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+}
+
+impl Comparison {
+    /// What is judged: server CPU where it is known.
+    pub fn primary(&self) -> &Measure {
+        self.cpu.as_ref().unwrap_or(&self.wall)
+    }
 }
 
 /// All in ns per statement.
@@ -127,11 +154,15 @@ pub struct CostBlock {
 
 #[derive(Debug, Serialize)]
 pub struct Throughput {
+    /// What the baseline is, in words.
+    pub off: String,
     pub rounds: usize,
     /// Seconds.
     pub slice: f64,
     /// Seconds cut off before each slice.
     pub warm_up: f64,
+    /// Rounds at the start that were found to be warm-up and left out of everything but `slices`.
+    pub warm_up_rounds: usize,
     /// The first is the baseline.
     pub arms: Vec<ArmThroughput>,
     /// The baseline against itself, as a fraction of its TPS.
@@ -147,6 +178,8 @@ pub struct ArmThroughput {
     /// Per second.
     pub tps: f64,
     pub transactions: u64,
+    /// Transactions beside these that met a deadlock or a conflict and were rolled back.
+    pub conflicts: u64,
     /// ms
     pub latency_mean: f64,
     /// ms
@@ -162,6 +195,9 @@ pub struct ArmThroughput {
     /// Of TPS against the baseline, as a fraction; `None` for the baseline.
     pub change: Option<Effect>,
     pub finding: Option<Finding>,
+    /// More about the change; `None` for the baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
     /// `None`: the workload has no hot statements.
     pub hot: Option<HotLatency>,
     /// `None` for arms that count nothing, or not everything.
@@ -246,11 +282,20 @@ impl Report {
             machine,
             server_version,
             runs: Vec::new(),
+            beside: None,
         }
     }
 
     pub fn json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::Failed(format!("cannot write JSON: {e}")))
+    }
+
+    /// At the end of an experiment.
+    pub fn compare_with_published(&mut self) {
+        let experiment = self.runs.iter().find_map(|run| run.plan.request.experiment);
+        let of_experiment = |run: &&Run| run.plan.request.experiment.is_some();
+        let runs: Vec<&Run> = self.runs.iter().filter(of_experiment).collect();
+        self.beside = experiment.map(|e| e.beside(&runs, &self.machine, &self.server_version));
     }
 
     /// For the terminal.
@@ -268,7 +313,9 @@ impl Run {
         conditions: Conditions,
     ) -> Self {
         let verdict = verdict::of(&results);
-        Run { plan, notes, conditions, results, verdict, seen }
+        let answer = judgement::answer(&plan, &results);
+        let advice = judgement::advise(&plan, &results);
+        Run { plan, notes, conditions, results, verdict, answer, advice, seen }
     }
 
     /// For the terminal.

@@ -19,6 +19,9 @@ pub fn title(plan: &Plan) -> String {
         "throughput" => "Throughput",
         "sweep" => "Throughput over sample rates",
         "latency" => "Latency at a set rate",
+        "restart" => "Throughput of a server started anew for each slice",
+        "calibrate" => "Calibration",
+        "pgbench" => "The driver against pgbench",
         other => other,
     };
     format!("{what}: {}", plan.workload_name())
@@ -46,6 +49,7 @@ pub fn plan(plan: &Plan) -> String {
 
 pub fn tiles(run: &Run) -> Vec<Tile> {
     match &run.results {
+        Results::Calibration(_) | Results::Efficiency(_) => Vec::new(),
         Results::Cost(cost) => cost
             .comparisons
             .iter()
@@ -100,10 +104,9 @@ fn tile(arm: &str, change: Interval, finding: Finding, digits: usize, short: &st
             format!("{} {short}", signed(change.estimate, digits)),
             format!("{} to {} {unit}", signed(low, digits), signed(high, digits)),
         ),
-        (Finding::NoDifference { smallest: Some(smallest) }, ..) => (
-            "no difference".to_owned(),
-            format!("would have been seen from {} {unit}", number(smallest, digits)),
-        ),
+        (Finding::NoDifference { smallest: Some(smallest) }, ..) => {
+            ("none seen".to_owned(), format!("would have been seen from {} {unit}", number(smallest, digits)))
+        }
         _ => ("unknown".to_owned(), "not enough data".to_owned()),
     };
     Tile { arm: arm.to_owned(), headline, range }
@@ -175,7 +178,7 @@ mod tests {
             tile("pgss_rs", change, Finding::NoDifference { smallest: Some(7.0) }, 1, "%", "% of TPS");
         assert_eq!(
             (&*hidden.headline, &*hidden.range),
-            ("no difference", "would have been seen from 7.0 % of TPS")
+            ("none seen", "would have been seen from 7.0 % of TPS")
         );
     }
 }

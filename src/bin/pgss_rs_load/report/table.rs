@@ -9,6 +9,7 @@ use super::{
 };
 use crate::cli::Mode;
 use crate::env::Machine;
+use crate::judgement;
 use crate::stats::{Effect, Finding};
 
 /// Characters of a statement's text shown.
@@ -36,6 +37,9 @@ pub fn run(run: &Run, causes: &[String]) -> String {
         Mode::Cost => "Cost per statement",
         Mode::Throughput => "Throughput",
         Mode::Sweep => "Throughput over sample rates",
+        Mode::Restart => "Throughput of a server started anew for each slice",
+        Mode::Calibrate => "Calibration",
+        Mode::Pgbench => "The driver against pgbench",
         Mode::Latency => "Latency at a set rate",
     };
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
@@ -62,16 +66,22 @@ pub fn run(run: &Run, causes: &[String]) -> String {
             throughput_table(throughput) + &hot_table(throughput) + &conservation_text(throughput)
         }
         Results::Latency(latency) => latency_table(latency),
+        Results::Calibration(calibration) => calibration.text(),
+        Results::Efficiency(efficiency) => efficiency.text(),
     };
     text += &format!("\n{}\n", run.verdict);
     for cause in causes {
         text += &format!("Cause: {cause}\n");
     }
+    text += &judgement::text(run);
     if let Some(seen) = &run.seen {
         text += &format!(
             "\nWhat pgss_rs_stats saw (server of pgss_rs, most calls first):\n\n{}",
             seen_table(seen)
         );
+    }
+    if let Some(next) = judgement::next_step(run) {
+        text += &format!("\nNext: {next}\n");
     }
     text
 }
@@ -97,8 +107,10 @@ fn cost_table(cost: &Cost) -> String {
     align_numbers(&mut table, 2);
     format!(
         "{table}\n\nTimes are ns per statement, interquartile means over blocks of four slices. off: {}. A/A noise: off against \
-         itself in the same run; no smaller change is shown.\n",
-        cost.off
+         itself in the same run; no smaller change is shown. \"seen from\": a change of that size would have been seen in \
+         four of five such runs.\n{}",
+        cost.off,
+        judgement::details_of_cost(cost)
     )
 }
 
@@ -114,9 +126,9 @@ fn cost_row(comparison: &Comparison, time: &str, measure: &Measure) -> Vec<Strin
             row.push(interval(&percent, 2));
         }
         Finding::NoDifference { smallest } => {
-            row.push("no difference".to_owned());
+            row.push("none seen".to_owned());
             row.push(format!("(seen from {smallest:.0})"));
-            row.push("no difference".to_owned());
+            row.push("none seen".to_owned());
             row.push(format!("(seen from {:.2})", smallest * 100.0 / measure.off));
         }
     }
@@ -142,14 +154,18 @@ fn throughput_table(throughput: &Throughput) -> String {
         table.add_row(throughput_row(arm));
     }
     align_numbers(&mut table, 1);
+    let baseline = throughput.arms.first().map_or_else(String::new, |arm| arm.arm.to_string());
     format!(
         "{table}\n\n{} rounds, a slice of {:.2} s per arm after {:.2} s of warm-up, in random order. Change of TPS against \
-         off in the same round. off: no module is loaded. A/A noise: ±{:.2} % (off against itself in the same run); \
-         no smaller change is shown. client CPU: per transaction.\n",
+         {baseline} in the same round. {baseline}: {}. A/A noise: ±{:.2} % ({baseline} against itself in the same run); no smaller \
+         change is shown. \"seen from\": a change of that size would have been seen in four of five such runs. client CPU: \
+         per transaction.\n{}",
         throughput.rounds,
         throughput.slice,
         throughput.warm_up,
+        throughput.off,
         throughput.noise.scaled(100.0).reach(),
+        judgement::details_of_throughput(throughput)
     )
 }
 
@@ -224,7 +240,7 @@ fn change_cells(change: Option<Effect>, finding: Option<Finding>) -> (String, St
             (format!("{:+.2}", percent.estimate), interval(&percent, 2))
         }
         (Some(_), Some(Finding::NoDifference { smallest })) => {
-            ("no difference".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
+            ("none seen".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
         }
         _ => (String::new(), String::new()),
     }
@@ -276,14 +292,16 @@ fn conservation_line(arm: &str, calls: &Conservation) -> String {
     let (kept, sent) = (grouped(calls.kept), grouped(calls.sent));
     let Some(evicted) = calls.evicted else {
         let dealloc = grouped(calls.dealloc);
-        return format!("{arm} kept {kept} calls in the view, of {sent} sent (dealloc: {dealloc}).");
+        return format!(
+            "{arm} kept {kept} calls in the view, of {sent} sent, warm-up included (dealloc: {dealloc})."
+        );
     };
     let skipped = match calls.skipped {
         Some(skipped) if skipped > 0 => format!(", and skipped {}", grouped(skipped)),
         _ => String::new(),
     };
     let line = format!(
-        "{arm} kept {kept} calls in the view and {} among the evicted{skipped}, of {sent} sent.",
+        "{arm} kept {kept} calls in the view and {} among the evicted{skipped}, of {sent} sent, warm-up included.",
         grouped(evicted)
     );
     match calls.lost() {
@@ -355,7 +373,14 @@ mod tests {
     }
 
     fn comparison(wall: Measure) -> Comparison {
-        Comparison { arm: Arm::PgssRs { rate: 1.0 }, blocks: 10, statements: 6000, wall, cpu: None }
+        Comparison {
+            arm: Arm::PgssRs { rate: 1.0 },
+            blocks: 10,
+            statements: 6000,
+            wall,
+            cpu: None,
+            details: None,
+        }
     }
 
     #[test]
@@ -371,7 +396,7 @@ mod tests {
     fn no_difference_shows_no_size_but_what_could_have_been_seen() {
         let hidden = Finding::NoDifference { smallest: 40.0 };
         let row = cost_row(&comparison(measure(hidden)), "elapsed", &measure(hidden));
-        assert_eq!(row[3..7], ["no difference", "(seen from 40)", "no difference", "(seen from 0.20)"]);
+        assert_eq!(row[3..7], ["none seen", "(seen from 40)", "none seen", "(seen from 0.20)"]);
     }
 
     fn calls(sent: u64, kept: u64, evicted: Option<u64>, skipped: Option<u64>) -> Conservation {
@@ -382,15 +407,15 @@ mod tests {
     fn calls_that_are_all_there_are_said_in_one_line() {
         assert_eq!(
             conservation_line("pgss_rs", &calls(1_580_245, 1_234_567, Some(345_678), Some(0))),
-            "pgss_rs kept 1,234,567 calls in the view and 345,678 among the evicted, of 1,580,245 sent."
+            "pgss_rs kept 1,234,567 calls in the view and 345,678 among the evicted, of 1,580,245 sent, warm-up included."
         );
         assert_eq!(
             conservation_line("pgss_rs", &calls(1000, 990, Some(7), Some(3))),
-            "pgss_rs kept 990 calls in the view and 7 among the evicted, and skipped 3, of 1,000 sent."
+            "pgss_rs kept 990 calls in the view and 7 among the evicted, and skipped 3, of 1,000 sent, warm-up included."
         );
         assert_eq!(
             conservation_line("pg_stat_statements", &calls(1000, 12, None, None)),
-            "pg_stat_statements kept 12 calls in the view, of 1,000 sent (dealloc: 40,000)."
+            "pg_stat_statements kept 12 calls in the view, of 1,000 sent, warm-up included (dealloc: 40,000)."
         );
     }
 

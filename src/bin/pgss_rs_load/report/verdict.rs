@@ -8,9 +8,14 @@ pub fn of(results: &Results) -> String {
     let parts = match results {
         Results::Cost(cost) => of_cost(cost),
         Results::Throughput(throughput) => of_throughput(throughput),
+        Results::Calibration(calibration) => vec![calibration.verdict()],
+        Results::Efficiency(efficiency) => vec![efficiency.verdict()],
         Results::Latency(latency) => of_latency(latency),
     };
-    format!("Verdict: {}.", parts.join("; "))
+    match &parts[..] {
+        [part] => format!("Verdict: {part}."),
+        _ => format!("Verdict:\n- {}.", parts.join(";\n- ")),
+    }
 }
 
 fn of_cost(cost: &Cost) -> Vec<String> {
@@ -36,8 +41,7 @@ fn of_comparison(comparison: &Comparison) -> String {
             )
         }
         Finding::NoDifference { smallest } => format!(
-            "{arm} makes no difference to {time} that this run could see (it would have seen {smallest:.0} ns per \
-             statement)"
+            "{arm}: no change of {time} was seen (one of {smallest:.0} ns per statement would have been)"
         ),
     }
 }
@@ -103,10 +107,9 @@ fn change_of(arm: &Arm, what: &str, change: Effect, finding: Finding) -> String 
             "{arm} changes {what} by {:+.1} % (95 % interval {:+.1} to {:+.1} %)",
             change.estimate, change.low, change.high
         ),
-        Finding::NoDifference { smallest } => format!(
-            "{arm} makes no difference to {what} that this run could see (it would have seen {:.1} %)",
-            smallest * 100.0
-        ),
+        Finding::NoDifference { smallest } => {
+            format!("{arm}: no change of {what} was seen (one of {:.1} % would have been)", smallest * 100.0)
+        }
     }
 }
 
@@ -121,7 +124,7 @@ mod tests {
         let noise = Effect { estimate: 0.0, low: -30.0, high: 25.0 };
         let measure = || Measure { off: 10_000.0, change, noise, finding: judge(&change, &noise) };
         let arm = Arm::PgssRs { rate: 1.0 };
-        Comparison { arm, blocks: 9, statements: 5400, wall: measure(), cpu: Some(measure()) }
+        Comparison { arm, blocks: 9, statements: 5400, wall: measure(), cpu: Some(measure()), details: None }
     }
 
     #[test]
@@ -138,6 +141,6 @@ mod tests {
     #[test]
     fn within_the_noise_there_is_no_difference() {
         let said = of_comparison(&comparison(25.0));
-        assert!(said.contains("no difference") && said.contains("30 ns"), "{said}");
+        assert!(said.contains("no change") && said.contains("30 ns"), "{said}");
     }
 }

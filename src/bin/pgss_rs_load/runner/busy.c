@@ -2,9 +2,10 @@
  * A known cost for each execution, for `pgss_rs_load calibrate`, which compiles this and preloads it into a throwaway server.
  *
  * The cost is a chain of steps, each of which needs the one before: it takes as many processor cycles whatever runs beside it
- * and reads no clock. Fences keep the processor from running what comes after while the last steps are still on their way; both
- * arms have them. How many steps make a ns is measured when the server starts; what the steps really take is timed again by
- * pgss_rs_busy_took().
+ * and reads no clock. Fences keep the processor from finishing what came before, and from beginning what comes after, while the
+ * steps are on their way; both arms have them. How many steps make a ns is measured when the server starts. What the steps
+ * really take is timed where they run, for each execution, by readings of the clock that both arms have, too;
+ * pgss_rs_busy_took() tells how long they took in the middle.
  */
 #include "postgres.h"
 
@@ -23,6 +24,17 @@ PG_MODULE_MAGIC;
 static int	busy_ns = 0;
 static int64 busy_steps = 0;
 static double steps_per_ns = 1;
+static double ticks_per_ns = 1;
+
+/* A random sample of this session's executions, by what was asked for: the processor's pace drifts. */
+#define KEPT 4096
+static struct
+{
+	int			ns;
+	int64		count;
+	double		taken[KEPT];
+}			costs[] = {{0}, {300}, {1000}, {10000}};
+
 static volatile uint64 sink;
 static ExecutorStart_hook_type previous_start = NULL;
 
@@ -30,17 +42,36 @@ static inline void
 fence(void)
 {
 #if defined(__x86_64__)
-	__asm__ volatile("lfence" ::: "memory");
+	__asm__ volatile("mfence\n\tlfence" ::: "memory");
 #elif defined(__aarch64__)
-	__asm__ volatile("isb" ::: "memory");
+	__asm__ volatile("dsb sy\n\tisb" ::: "memory");
 #endif
 }
 
-static pg_noinline void
+/* Ticks of a clock that is cheap to read. */
+static inline uint64
+ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#else
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * UINT64CONST(1000000000) + t.tv_nsec;
+#endif
+}
+
+/* How many ticks the steps took. */
+static pg_noinline uint64
 be_busy(int64 steps)
 {
 	uint64		x = sink | 1;
+	uint64		start;
+	uint64		end;
 
+	fence();
+	start = ticks();
 	fence();
 	for (int64 i = 0; i < steps; i++)
 	{
@@ -50,14 +81,17 @@ be_busy(int64 steps)
 	}
 	sink = x;
 	fence();
+	end = ticks();
+	fence();
+	return end - start;
 }
 
 static double
-now_ns(clockid_t clock)
+now_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(clock, &t);
+	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
@@ -70,28 +104,69 @@ by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The median ns of a call with so many steps, by this clock, each trial timing `calls` of them. */
+/*
+ * The interquartile mean of the first `count` values, which are put into order. As the driver's own estimates; and a clock whose
+ * readings are some ns apart has no median between two of them.
+ */
 static double
-took(clockid_t clock, int64 steps, int calls)
+middle(double *values, int count)
 {
-	double		trials[TRIALS];
+	double		sum = 0;
+	int			first = count / 4;
+	int			end = count - first;
+
+	qsort(values, count, sizeof(double), by_size);
+	for (int i = first; i < end; i++)
+		sum += values[i];
+	return count > 0 ? sum / (end - first) : 0;
+}
+
+/* Steps and ticks to the ns. */
+static void
+calibrate(void)
+{
+	double		ns[TRIALS];
+	double		of_steps[TRIALS];
 
 	for (int trial = 0; trial < TRIALS; trial++)
 	{
-		double		start = now_ns(clock);
+		double		start = now_ns();
+		uint64		taken = be_busy(STEPS);
 
-		for (int call = 0; call < calls; call++)
-			be_busy(steps);
-		trials[trial] = (now_ns(clock) - start) / calls;
+		ns[trial] = now_ns() - start;
+		of_steps[trial] = taken / ns[trial];
 	}
-	qsort(trials, TRIALS, sizeof(double), by_size);
-	return trials[TRIALS / 2];
+	steps_per_ns = STEPS / middle(ns, TRIALS);
+	ticks_per_ns = middle(of_steps, TRIALS);
+}
+
+/* From 0 to below the limit. */
+static int64
+draw(int64 limit)
+{
+	static uint64 state = 1;
+
+	state = state * UINT64CONST(6364136223846793005) + UINT64CONST(1442695040888963407);
+	return (state >> 33) % limit;
 }
 
 static void
 start(QueryDesc *query, int flags)
 {
-	be_busy(busy_steps);
+	uint64		taken = be_busy(busy_steps);
+
+	for (int i = 0; i < lengthof(costs); i++)
+	{
+		if (costs[i].ns == busy_ns)
+		{
+			int64		place = costs[i].count++;
+
+			if (place >= KEPT)
+				place = draw(costs[i].count);
+			if (place < KEPT)
+				costs[i].taken[place] = taken;
+		}
+	}
 	if (previous_start)
 		previous_start(query, flags);
 	else
@@ -108,20 +183,30 @@ PG_FUNCTION_INFO_V1(pgss_rs_busy_took);
 Datum		pgss_rs_busy_took(PG_FUNCTION_ARGS);
 void		_PG_init(void);
 
+/* The middle ns of this session's executions at a cost, less those at none; null if there were none. */
 Datum
 pgss_rs_busy_took(PG_FUNCTION_ARGS)
 {
 	int			ns = PG_GETARG_INT32(0);
-	clockid_t	clock = PG_GETARG_BOOL(1) ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
-	int			calls = Max(1, 50000 / Max(1, ns));
+	double		none = 0;
 
-	PG_RETURN_FLOAT8(took(clock, (int64) (ns * steps_per_ns + 0.5), calls) - took(clock, 0, calls));
+	for (int i = 0; i < lengthof(costs); i++)
+	{
+		int			count = Min(costs[i].count, KEPT);
+		double		taken = middle(costs[i].taken, count) / ticks_per_ns;
+
+		if (i == 0)
+			none = taken;
+		else if (costs[i].ns == ns && count > 0)
+			PG_RETURN_FLOAT8(taken - none);
+	}
+	PG_RETURN_NULL();
 }
 
 void
 _PG_init(void)
 {
-	steps_per_ns = STEPS / took(CLOCK_MONOTONIC, STEPS, 1);
+	calibrate();
 	DefineCustomIntVariable("pgss_rs_busy.ns", "Cost of each execution.", NULL, &busy_ns, 0, 0, 1000000,
 							PGC_USERSET, 0, NULL, assign_ns, NULL);
 	previous_start = ExecutorStart_hook;

@@ -6,6 +6,7 @@ use crate::cli::Plan;
 use crate::client::Session;
 use crate::error::{Error, Result};
 use crate::report::Conservation;
+use crate::workload::Workload;
 
 /// With other values of these, not every statement sent is to be counted, or not as one.
 const DECIDING: [&str; 3] = ["pgss_rs.track", "pgss_rs.track_utility", "pgss_rs.sample_rate"];
@@ -18,11 +19,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// To be called before any load. `None` where there is nothing to compare: without a module, or where not every
-    /// statement is looked at.
+    /// To be called before any load. `None` where there is nothing to compare: without a module, where not every
+    /// statement is looked at, where others may send some, too, and for scripts, some of whose statements may fail.
     pub fn open(plan: &Plan, server: &Server) -> Result<Option<Self>> {
+        if server.cluster().is_none() || plan.workload == Workload::Script {
+            return Ok(None);
+        }
         let module = match server.arm {
-            Arm::Off => return Ok(None),
+            Arm::Off | Arm::Build(_) => return Ok(None),
             Arm::PgssRs { rate: 1.0 } if !decided_by(&plan.settings) => Module::PgssRs,
             Arm::PgssRs { .. } => return Ok(None),
             Arm::PgStatStatements => Module::PgStatStatements,

@@ -3,18 +3,19 @@
 //! Both arms meet the same server process with the same caches within milliseconds, so a busy neighbour hits both; see
 //! [`crate::schedule`] for the order.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cpu::CpuClock;
-use super::{LoadSession, Server};
-use crate::arm::{Arm, Installation, Module};
+use super::{Host, LoadSession, Server};
+use crate::arm::{Arm, Module};
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
 use crate::report::{Comparison, Cost, CostBlock, Measure, Progress};
 use crate::schedule::{Block, Blocks, Side};
-use crate::stats::{Effect, judge, trimmed_mean};
+use crate::stats::{self, Details, Effect, judge, median, trimmed_mean};
 
 /// Transactions after a flip that are not measured.
 const SETTLE: u32 = 2;
@@ -22,23 +23,27 @@ const SETTLE: u32 = 2;
 const WARM_UP: u32 = 500;
 /// How often the progress bar moves.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How often it is looked whether the intervals are narrow enough, where that ends the run.
+const LOOK: Duration = Duration::from_secs(3);
+/// In how many parts a client's blocks are looked at for a warm-up.
+const WARM_UP_PARTS: usize = 60;
 
 const OFF: &str =
     "the module is loaded and its tracking is switched off (track = none); both arms are the same session";
 
 /// Two arms on one server.
 #[derive(Clone, Debug)]
-struct Pair {
+pub struct Pair {
     /// Index into the servers.
-    server: usize,
+    pub server: usize,
     /// Index into the plan's arms; `None`: off against off, for the noise.
-    arm: Option<usize>,
+    pub arm: Option<usize>,
     /// What brings the session into either arm.
-    flip: [String; 2],
+    pub flip: [String; 2],
 }
 
-pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Result<(Cost, Vec<Server>)> {
-    let modules = modules(plan, installation)?;
+pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Cost, Vec<Server>)> {
+    let modules = modules(plan, host)?;
     let mut servers = Vec::new();
     for module in &modules {
         progress.say(format!("starting a server with {}", module.name()));
@@ -46,7 +51,7 @@ pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Res
             Module::PgssRs => Arm::PgssRs { rate: 1.0 },
             Module::PgStatStatements => Arm::PgStatStatements,
         };
-        servers.push(Server::start(plan, installation, arm)?);
+        servers.push(Server::on(host, plan, arm)?);
     }
     let pairs = pairs(&plan.arms, &modules);
 
@@ -55,17 +60,18 @@ pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Res
         .map(|number| Client::new(plan, &servers, number))
         .collect::<Result<Vec<Client>>>()?;
     progress.say(format!("measuring cost, {}", plan.workload.name()));
-    let samples = measure(&mut clients, &pairs, plan, progress)?;
+    let mut samples = measure(&mut clients, &pairs, plan, progress)?;
     drop(clients);
 
     progress.say("computing");
+    let warm_up_blocks = cut_warm_up(&mut samples, pairs.len());
     let comparisons = compare(plan, &pairs, &samples);
     let blocks = samples.iter().map(|sample| sample.raw(&pairs, &modules)).collect();
-    Ok((Cost { off: OFF.to_owned(), comparisons, blocks }, servers))
+    Ok((Cost { off: OFF.to_owned(), warm_up_blocks, comparisons, blocks }, servers))
 }
 
 /// The modules whose servers are needed. `off` against `off` takes what is installed.
-fn modules(plan: &Plan, installation: &Installation) -> Result<Vec<Module>> {
+fn modules(plan: &Plan, host: &Host) -> Result<Vec<Module>> {
     let mut modules = Vec::new();
     for module in plan.arms.iter().filter_map(|arm| arm.module()) {
         if !modules.contains(&module) {
@@ -73,6 +79,11 @@ fn modules(plan: &Plan, installation: &Installation) -> Result<Vec<Module>> {
         }
     }
     if modules.is_empty() {
+        let installation = host.installation().map_err(|_| {
+            Error::Request(
+                "on an existing server, cost needs an arm of the module whose setting is flipped".to_owned(),
+            )
+        })?;
         let any = [Module::PgssRs, Module::PgStatStatements].into_iter().find(|m| installation.has(*m));
         modules.push(any.ok_or_else(|| {
             Error::Request(
@@ -101,24 +112,25 @@ fn pairs(arms: &[Arm], modules: &[Module]) -> Vec<Pair> {
 }
 
 /// A client with a session on every server.
-struct Client {
+pub struct Client {
     number: u32,
     sessions: Vec<(LoadSession, Option<CpuClock>)>,
     blocks_seed: u64,
 }
 
 /// What one block gave.
-struct Sample {
+#[derive(Clone)]
+pub struct Sample {
     client: u32,
     block: Block,
     /// In each slice; the block's length rounded up to whole transactions.
-    statements: u32,
+    statements: [u32; 4],
     wall_ns: [u64; 4],
     cpu_ns: Option<[u64; 4]>,
 }
 
 impl Client {
-    fn new(plan: &Plan, servers: &[Server], number: u32) -> Result<Self> {
+    pub fn new(plan: &Plan, servers: &[Server], number: u32) -> Result<Self> {
         let mut sessions = Vec::new();
         for server in servers {
             let mut session = server.load_session(plan, number)?;
@@ -126,36 +138,47 @@ impl Client {
                 session.play()?;
             }
             check_interrupted()?;
-            let cpu = CpuClock::of_process(session.connection.backend_pid());
+            let cpu = server.local_pid(&session.connection).and_then(CpuClock::of_process);
             sessions.push((session, cpu));
         }
         Ok(Client { number, sessions, blocks_seed: plan.seed.wrapping_add(u64::from(number)) })
     }
 
-    /// Runs blocks until `plan.duration` has been measured. `measured`: ns so far, for the progress bar.
-    fn run(&mut self, pairs: &[Pair], plan: &Plan, measured: &AtomicU64) -> Result<Vec<Sample>> {
+    /// Another order of the blocks.
+    pub fn reseed(&mut self, seed: u64) {
+        self.blocks_seed = seed.wrapping_add(u64::from(self.number));
+    }
+
+    /// What the session on a server answers to a query with one number.
+    pub fn ask(&mut self, server: usize, sql: &str) -> Result<f64> {
+        let rows = self.sessions[server].0.connection.query(sql)?;
+        let number = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
+        number.ok_or_else(|| Error::Failed(format!("no number came back\n  in: {sql}")))
+    }
+
+    /// Runs blocks until `plan.duration` has been measured, or it is told to stop.
+    fn run(&mut self, pairs: &[Pair], plan: &Plan, shared: &Shared) -> Result<()> {
         for (session, _) in &self.sessions {
             session.settle_here()?;
         }
-        let mut samples = Vec::new();
         let mut total = 0;
         for block in Blocks::new(pairs.len(), self.blocks_seed) {
             let sample = self.block(block, &pairs[block.comparison], plan)?;
             total += sample.wall_ns.iter().sum::<u64>();
-            samples.push(sample);
-            measured.fetch_max(total, Ordering::Relaxed);
-            if u128::from(total) >= plan.duration.as_nanos() {
+            shared.add(sample);
+            shared.measured.fetch_max(total, Ordering::Relaxed);
+            if u128::from(total) >= plan.duration.as_nanos() || shared.enough.load(Ordering::Relaxed) {
                 break;
             }
         }
-        Ok(samples)
+        Ok(())
     }
 
     fn block(&mut self, block: Block, pair: &Pair, plan: &Plan) -> Result<Sample> {
         let (session, cpu) = &mut self.sessions[pair.server];
         let per_transaction = plan.workload.statements_per_transaction();
         let transactions = block.length.div_ceil(per_transaction);
-        let mut wall_ns = [0; 4];
+        let (mut statements, mut wall_ns) = ([0; 4], [0; 4]);
         let mut cpu_ns = [Some(0); 4];
         for (slice, side) in block.order.sides().into_iter().enumerate() {
             check_interrupted()?;
@@ -163,6 +186,7 @@ impl Client {
             for _ in 0..SETTLE {
                 session.play()?;
             }
+            let sent = session.player.sent();
             let cpu_before = cpu.as_ref().and_then(CpuClock::now);
             let start = Instant::now();
             for _ in 0..transactions {
@@ -171,44 +195,135 @@ impl Client {
             wall_ns[slice] = start.elapsed().as_nanos() as u64;
             let cpu_after = cpu.as_ref().and_then(CpuClock::now);
             cpu_ns[slice] = cpu_after.zip(cpu_before).map(|(after, before)| after - before);
+            statements[slice] = (session.player.sent() - sent) as u32;
         }
         let cpu_ns = match cpu_ns {
             [Some(a), Some(b), Some(c), Some(d)] => Some([a, b, c, d]),
             _ => None,
         };
-        let statements = transactions * per_transaction;
         Ok(Sample { client: self.number, block, statements, wall_ns, cpu_ns })
     }
 }
 
-fn measure(clients: &mut [Client], pairs: &[Pair], plan: &Plan, progress: &Progress) -> Result<Vec<Sample>> {
-    let measured = AtomicU64::new(0);
+/// What the clients of one measurement share.
+struct Shared {
+    samples: Mutex<Vec<Sample>>,
+    /// ns, for the progress bar.
+    measured: AtomicU64,
+    /// They are to stop.
+    enough: AtomicBool,
+}
+
+impl Shared {
+    fn add(&self, sample: Sample) {
+        // A client that panicked has left whole samples behind.
+        self.samples.lock().unwrap_or_else(|e| e.into_inner()).push(sample);
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        self.samples.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}
+
+/// All clients at once; the samples client by client, in the order of time.
+pub fn measure(
+    clients: &mut [Client],
+    pairs: &[Pair],
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Vec<Sample>> {
+    let shared = Shared {
+        samples: Mutex::new(Vec::new()),
+        measured: AtomicU64::new(0),
+        enough: AtomicBool::new(false),
+    };
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            clients.iter_mut().map(|client| scope.spawn(|| client.run(pairs, plan, &measured))).collect();
+        let run = |client| scope.spawn(|| Client::run(client, pairs, plan, &shared));
+        let threads: Vec<_> = clients.iter_mut().map(run).collect();
+        let mut looked = Instant::now();
         while !threads.iter().all(|thread| thread.is_finished()) {
             thread::sleep(GLANCE);
-            progress.at(Duration::from_nanos(measured.load(Ordering::Relaxed)));
+            progress.at(Duration::from_nanos(shared.measured.load(Ordering::Relaxed)));
+            if plan.request.until_width.is_some() && looked.elapsed() >= LOOK {
+                shared.enough.store(are_precise(plan, pairs, shared.samples()), Ordering::Relaxed);
+                looked = Instant::now();
+            }
         }
-        let mut samples = Vec::new();
         for thread in threads {
             match thread.join() {
-                Ok(of_client) => samples.extend(of_client?),
+                Ok(done) => done?,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok(samples)
+        Ok(())
     })
+    .map(|()| {
+        let mut samples = shared.samples();
+        samples.sort_by_key(|sample| sample.client);
+        samples
+    })
+}
+
+/// Whether every change's interval is as narrow as asked for, and so is the noise's.
+fn are_precise(plan: &Plan, pairs: &[Pair], mut samples: Vec<Sample>) -> bool {
+    let Some(width) = plan.request.until_width else { return false };
+    samples.sort_by_key(|sample| sample.client);
+    cut_warm_up(&mut samples, pairs.len());
+    let narrow = |comparison: &Comparison| {
+        let measure = comparison.primary();
+        [measure.change, measure.noise].iter().all(|effect| effect.width() <= width.fraction() * measure.off)
+    };
+    let comparisons = compare(plan, pairs, &samples);
+    comparisons.len() + 1 == plan.arms.len() && comparisons.iter().all(narrow)
+}
+
+/// Removes each client's first blocks while its statements still became faster or slower. How many were removed.
+pub fn cut_warm_up(samples: &mut Vec<Sample>, pairs: usize) -> usize {
+    let before = samples.len();
+    let mut kept = Vec::with_capacity(before);
+    for of_client in samples.chunk_by(|a, b| a.client == b.client) {
+        // On each server the baseline has a level of its own.
+        let level = |pair| {
+            median(
+                &mut of_client
+                    .iter()
+                    .filter(|s| s.block.comparison == pair)
+                    .map(Sample::baseline)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let levels: Vec<f64> = (0..pairs).map(level).collect();
+        let part = of_client.len().div_ceil(WARM_UP_PARTS).max(1);
+        let of_part = |part: &[Sample]| {
+            median(&mut part.iter().map(|s| s.baseline() / levels[s.block.comparison]).collect::<Vec<_>>())
+        };
+        let series: Vec<f64> = of_client.chunks(part).map(of_part).collect();
+        kept.extend_from_slice(&of_client[stats::warm_up(&series) * part..]);
+    }
+    *samples = kept;
+    before - samples.len()
 }
 
 impl Sample {
     /// Means of the two slices of either side, in ns per statement: the baseline's and the other arm's.
     fn sides(&self, slices: &[u64; 4]) -> [f64; 2] {
-        let mut sums = [0; 2];
-        for (side, ns) in self.block.order.sides().into_iter().zip(slices) {
-            sums[usize::from(side == Side::B)] += ns;
+        let mut sums = [(0, 0); 2];
+        for ((side, ns), statements) in self.block.order.sides().into_iter().zip(slices).zip(self.statements)
+        {
+            let (sum, count) = &mut sums[usize::from(side == Side::B)];
+            *sum += ns;
+            *count += statements;
         }
-        sums.map(|sum| sum as f64 / f64::from(2 * self.statements))
+        sums.map(|(sum, count)| sum as f64 / f64::from(count.max(1)))
+    }
+
+    /// Elapsed, ns per statement.
+    fn baseline(&self) -> f64 {
+        self.sides(&self.wall_ns)[0]
+    }
+
+    fn all_statements(&self) -> u64 {
+        self.statements.iter().map(|n| u64::from(*n)).sum()
     }
 
     fn raw(&self, pairs: &[Pair], modules: &[Module]) -> CostBlock {
@@ -219,7 +334,7 @@ impl Sample {
             comparison: pair.arm.map(|arm| arm - 1),
             server: modules[pair.server].name(),
             order: self.block.order,
-            statements: self.statements,
+            statements: (self.all_statements() / 4) as u32,
             wall_ns: self.wall_ns,
             cpu_ns: self.cpu_ns,
         }
@@ -246,12 +361,42 @@ fn compare(plan: &Plan, pairs: &[Pair], samples: &[Sample]) -> Vec<Comparison> {
         comparisons.push(Comparison {
             arm: *arm,
             blocks: of_pair(pair).count(),
-            statements: of_pair(pair).map(|sample| 4 * u64::from(sample.statements)).sum(),
+            statements: of_pair(pair).map(Sample::all_statements).sum(),
             wall,
             cpu: measure(|sample| sample.cpu_ns.as_ref()),
+            details: Some(Details::of_differences(&differences(samples, pair))),
         });
     }
     comparisons
+}
+
+/// Of one pair's blocks, the other arm minus the baseline in ns per statement: server CPU where it is known.
+fn differences(samples: &[Sample], pair: usize) -> Vec<f64> {
+    let difference = |sample: &Sample| {
+        let [a, b] = sample.sides(sample.cpu_ns.as_ref().unwrap_or(&sample.wall_ns));
+        b - a
+    };
+    samples.iter().filter(|s| s.block.comparison == pair).map(difference).collect()
+}
+
+/// The same, with its interval.
+pub fn effect(samples: &[Sample], pair: usize, seed: u64) -> Effect {
+    Effect::of_differences(&differences(samples, pair), seed)
+}
+
+/// The same of elapsed time.
+pub fn elapsed(samples: &[Sample], pair: usize, seed: u64) -> Effect {
+    let difference = |sample: &Sample| {
+        let [a, b] = sample.sides(&sample.wall_ns);
+        b - a
+    };
+    let of_pair = samples.iter().filter(|s| s.block.comparison == pair);
+    Effect::of_differences(&of_pair.map(difference).collect::<Vec<_>>(), seed)
+}
+
+/// Whether all samples know the server's CPU time.
+pub fn know_cpu(samples: &[Sample]) -> bool {
+    samples.iter().all(|sample| sample.cpu_ns.is_some())
 }
 
 fn measure_of(blocks: &[[f64; 2]], noise: &[[f64; 2]], seed: u64) -> Measure {
@@ -272,7 +417,7 @@ mod tests {
         let sample = |order| Sample {
             client: 0,
             block: Block { comparison: 0, order, length: 50 },
-            statements: 50,
+            statements: [50; 4],
             wall_ns: [1000, 2000, 4000, 3000],
             cpu_ns: None,
         };
@@ -282,6 +427,29 @@ mod tests {
         };
         assert_eq!(wall(Order::Abba), [40.0, 60.0]);
         assert_eq!(wall(Order::Baab), [60.0, 40.0]);
+    }
+
+    #[test]
+    fn slices_of_unlike_length_are_weighed_by_their_statements() {
+        let block = Block { comparison: 0, order: Order::Abba, length: 50 };
+        let (statements, wall_ns) = ([10, 50, 50, 90], [1000, 5000, 5000, 9000]);
+        let sample = Sample { client: 0, block, statements, wall_ns, cpu_ns: None };
+        assert_eq!(sample.sides(&sample.wall_ns), [100.0, 100.0]);
+        assert_eq!(sample.all_statements(), 200);
+    }
+
+    #[test]
+    fn the_slow_start_of_one_client_is_cut_and_the_others_kept() {
+        let sample = |client, n: u64| {
+            let slow = if client == 1 && n < 20 { 2 } else { 1 };
+            let block = Block { comparison: (n % 2) as usize, order: Order::Abba, length: 50 };
+            let ns = (1 + n % 2) * 5000 * slow + n * 7 % 50;
+            Sample { client, block, statements: [50; 4], wall_ns: [ns; 4], cpu_ns: None }
+        };
+        let mut samples: Vec<Sample> = (0..2).flat_map(|c| (0..120).map(move |n| sample(c, n))).collect();
+        let cut = cut_warm_up(&mut samples, 2);
+        assert!((20..=40).contains(&cut), "{cut}");
+        assert_eq!(samples.iter().filter(|s| s.client == 0).count(), 120);
     }
 
     #[test]

@@ -1,21 +1,30 @@
 //! Runs a plan: starts the servers, puts the load on them, turns the samples into results.
 
+mod calibrate;
 mod conditions;
 mod conservation;
 mod cost;
 mod cpu;
 mod latency;
+mod pgbench;
+mod restart;
+mod rounds;
 mod throughput;
+mod timed;
 mod watch;
+
+use std::sync::Arc;
 
 use crate::arm::{Arm, Installation, Module};
 use crate::cli::{Mode, Plan};
 use crate::client::Session;
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster, Shutdown};
 use crate::env::{CpuTimes, Machine};
 use crate::error::{Error, Result, check_interrupted};
+use crate::guest::{self, Guest};
+use crate::remote::Target;
 use crate::report::{Progress, Results, Run, SeenStatement};
-use crate::workload::{Player, Popularity, Workload};
+use crate::workload::{Player, Popularity, Workload, create_pgbench_tables};
 
 /// Kept away from a measurement: work the server would do at times of its own.
 const QUIET: [(&str, &str); 3] =
@@ -29,13 +38,78 @@ const SPARE_CONNECTIONS: u32 = 10;
 const IDLE_CPUS: &str = "with fewer clients than CPUs some CPUs idle, and the kernel may account for a part of a \
                          change only: compare server CPU with elapsed";
 
+/// Without the driver's own statements.
 const SEEN: &str = "SELECT query, calls, round(mean_exec_time::numeric, 4), rows FROM pgss_rs_stats \
-                    ORDER BY calls DESC LIMIT 10";
+                    WHERE query NOT LIKE 'SET pgss\\_rs.%' AND query NOT LIKE 'CREATE EXTENSION %' ORDER BY calls DESC LIMIT 10";
 
-/// Runs one plan. The servers are gone when this returns.
-pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Result<Run> {
-    let (arms, mut notes) = installation.available(&plan.arms)?;
+/// Where the load goes.
+#[derive(Debug)]
+pub enum Site {
+    /// Throwaway servers of this installation.
+    Throwaway(Installation),
+    Existing(Target),
+}
+
+impl Site {
+    /// What the server says it is.
+    pub fn version(&self) -> Result<String> {
+        match self {
+            Site::Throwaway(installation) => Ok(installation.version.clone()),
+            Site::Existing(target) => guest::version_of(target),
+        }
+    }
+
+    /// The arms that can be run, and a note for each that cannot.
+    pub fn available(&self, arms: &[Arm]) -> Result<(Vec<Arm>, Vec<String>)> {
+        match self {
+            Site::Throwaway(installation) => installation.available(arms),
+            Site::Existing(_) => Ok((arms.to_vec(), Vec::new())),
+        }
+    }
+}
+
+/// A site for one plan.
+#[derive(Debug)]
+enum Host<'a> {
+    Throwaway(&'a Installation),
+    Existing(Arc<Guest>),
+}
+
+impl Host<'_> {
+    fn installation(&self) -> Result<&Installation> {
+        match self {
+            Host::Throwaway(installation) => Ok(installation),
+            Host::Existing(_) => Err(Error::Request("this takes throwaway servers".to_owned())),
+        }
+    }
+}
+
+/// What the baseline of `throughput` is, in words.
+fn off_of(plan: &Plan) -> String {
+    match (plan.arms[0], &plan.request.target) {
+        (Arm::Off, None) => "no module is loaded".to_owned(),
+        (Arm::Off, Some(_)) => "nothing is tracked (track = none), on the same server".to_owned(),
+        (arm, _) => format!("the build {arm}"),
+    }
+}
+
+/// Runs one plan. Throwaway servers are gone when this returns, and so is what was created on others.
+pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
+    let (arms, mut notes) = site.available(&plan.arms)?;
     plan.arms = arms;
+    if plan.request.target.is_some() {
+        // Where an existing server's processes run is none of our business.
+        plan.pinned = false;
+    }
+    if let [file, ..] = &plan.request.libraries[..] {
+        let is_ours = file.file_stem().is_some_and(|stem| stem == Module::PgssRs.name());
+        let builds = plan.request.libraries.iter().enumerate();
+        let names = builds.map(|(n, file)| format!("{} is {}", Arm::Build(n as u8), file.display()));
+        notes.extend(names);
+        if is_ours {
+            notes.push("builds run with their defaults; --setting changes them".to_owned());
+        }
+    }
     if plan.mode == Mode::Cost && plan.arms.len() < 2 {
         return Err(Error::Request(
             "none of the arms to compare with off is installed for this server".to_owned(),
@@ -47,23 +121,37 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
     if plan.workload == Workload::Tpcb && plan.scale < plan.clients {
         notes.push("with a scale below the number of clients, tpcb mostly waits for locks".to_owned());
     }
+    let host = match site {
+        Site::Throwaway(installation) => Host::Throwaway(installation),
+        Site::Existing(target) => Host::Existing(Guest::enter(&plan, target)?),
+    };
     let progress = Progress::new(plan.duration);
     let before = CpuTimes::now();
     let (results, servers) = match plan.mode {
         Mode::Cost => {
-            let (cost, servers) = cost::run(&plan, installation, &progress)?;
+            let (cost, servers) = cost::run(&plan, &host, &progress)?;
             (Results::Cost(cost), servers)
         }
         Mode::Throughput | Mode::Sweep => {
-            let (throughput, servers) = throughput::run(&plan, installation, &progress)?;
+            let (throughput, servers) = throughput::run(&plan, &host, &progress)?;
             (Results::Throughput(throughput), servers)
         }
+        Mode::Restart => {
+            let (throughput, servers) = restart::run(&plan, host.installation()?, &progress)?;
+            (Results::Throughput(throughput), servers)
+        }
+        Mode::Pgbench => {
+            (Results::Efficiency(pgbench::run(&plan, host.installation()?, &progress)?), Vec::new())
+        }
+        Mode::Calibrate => {
+            (Results::Calibration(calibrate::run(&plan, host.installation()?, &progress)?), Vec::new())
+        }
         Mode::Latency => {
-            let (latency, servers) = latency::run(&plan, installation, &progress)?;
+            let (latency, servers) = latency::run(&plan, host.installation()?, &progress)?;
             (Results::Latency(latency), servers)
         }
     };
-    let seen = match most_watched(&servers).map(|server| seen(&server.cluster)).transpose() {
+    let seen = match most_watched(&servers).and_then(Server::cluster).map(seen).transpose() {
         Ok(seen) => seen,
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => {
@@ -78,36 +166,118 @@ pub fn run(mut plan: Plan, installation: &Installation, machine: &Machine) -> Re
 /// A server with its tables filled.
 #[derive(Debug)]
 struct Server {
-    /// The arm it was started for.
+    /// The arm it is for.
     arm: Arm,
-    cluster: Cluster,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A server of its own. Boxed, as it is much the larger one.
+    Own(Box<Cluster>),
+    /// One of several arms on the same server, told apart by their sessions' settings.
+    Guest(Arc<Guest>),
 }
 
 impl Server {
+    fn on(host: &Host, plan: &Plan, arm: Arm) -> Result<Self> {
+        match host {
+            Host::Throwaway(installation) => Self::start(plan, installation, arm),
+            Host::Existing(guest) => Ok(Server { arm, place: Place::Guest(Arc::clone(guest)) }),
+        }
+    }
+
     /// With the module of `arm` loaded and set up as `arm` wants it.
     fn start(plan: &Plan, installation: &Installation, arm: Arm) -> Result<Self> {
-        check_interrupted()?;
-        let mut builder = Cluster::builder(&installation.pg_config)
-            .setting("max_connections", &(plan.clients + SPARE_CONNECTIONS).to_string());
-        if let Some(module) = arm.module() {
-            builder = builder.setting("shared_preload_libraries", module.name());
-            if let Some(entries) = plan.max_entries {
-                builder = builder.setting(&format!("{}.max", module.name()), &entries.to_string());
-            }
+        let mut builder = Self::builder(plan, installation)?;
+        if let Arm::Build(n) = arm {
+            builder = builder.preload_file(&plan.request.libraries[usize::from(n)]);
         }
-        for (name, value) in QUIET {
+        for (name, value) in preload(plan, arm).iter().chain(&plan.settings) {
             builder = builder.setting(name, value);
         }
-        for (name, value) in arm.settings().iter().chain(&plan.settings) {
-            builder = builder.setting(name, value);
-        }
-        let server = Server { arm, cluster: builder.start()? };
-        plan.workload.set_up(&mut server.connect()?, plan.scale)?;
+        let server = Server::new(arm, builder.start()?);
+        server.set_up(plan)?;
         Ok(server)
     }
 
+    fn new(arm: Arm, cluster: Cluster) -> Self {
+        Server { arm, place: Place::Own(Box::new(cluster)) }
+    }
+
+    /// `None`: it is not ours.
+    fn cluster(&self) -> Option<&Cluster> {
+        match &self.place {
+            Place::Own(cluster) => Some(cluster),
+            Place::Guest(_) => None,
+        }
+    }
+
+    fn builder(plan: &Plan, installation: &Installation) -> Result<cluster::Builder> {
+        check_interrupted()?;
+        let mut builder = Cluster::builder(&installation.pg_config)
+            .setting("max_connections", &(plan.clients + SPARE_CONNECTIONS).to_string());
+        for (name, value) in QUIET {
+            builder = builder.setting(name, value);
+        }
+        Ok(builder)
+    }
+
+    /// Creates the tables that the load needs.
+    fn set_up(&self, plan: &Plan) -> Result<()> {
+        let mut session = self.connect()?;
+        plan.workload.set_up(&mut session, plan.scale)?;
+        let scripts = &plan.request.scripts;
+        if scripts.iter().any(|weighted| weighted.script.uses_pgbench_tables()) {
+            create_pgbench_tables(&mut session, i64::from(plan.scale))?;
+        }
+        match &plan.request.init {
+            Some(sql) => session.execute(sql),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings with which this server, started for `off`, becomes one for `arm`; see [`Server::restart_as`].
+    fn preload(&self, plan: &Plan, arm: Arm) -> Result<Vec<(String, String)>> {
+        let mut settings = preload(plan, arm);
+        if let (Arm::Build(n), Some(cluster)) = (arm, self.cluster()) {
+            let copy = cluster.copy_library(&plan.request.libraries[usize::from(n)])?;
+            settings.push((PRELOAD.to_owned(), format!("\"{}\"", copy.display())));
+        }
+        settings.extend(plan.settings.iter().cloned());
+        Ok(settings)
+    }
+
+    /// `base`: the configuration without any arm's settings.
+    fn restart_as(&mut self, arm: Arm, base: &str, settings: &[(String, String)]) -> Result<()> {
+        check_interrupted()?;
+        self.arm = arm;
+        let Place::Own(cluster) = &mut self.place else { return Ok(()) };
+        cluster.stop(Shutdown::Fast)?;
+        cluster.configure(base)?;
+        for (name, value) in settings {
+            cluster.set(name, value)?;
+        }
+        cluster.start()?;
+        Ok(())
+    }
+
     fn connect(&self) -> Result<Session> {
-        Session::connect(&self.cluster.socket())
+        match &self.place {
+            Place::Own(cluster) => Session::connect(&cluster.socket()),
+            Place::Guest(guest) => {
+                let mut session = guest.connect()?;
+                if let Some(module) = self.arm.module() {
+                    session.execute(&module.flip(self.arm))?;
+                }
+                Ok(session)
+            }
+        }
+    }
+
+    /// The server process of a session, where it is on this machine for certain.
+    fn local_pid(&self, session: &Session) -> Option<i32> {
+        self.cluster().map(|_| session.backend_pid())
     }
 
     fn load_session(&self, plan: &Plan, number: u32) -> Result<LoadSession> {
@@ -115,14 +285,28 @@ impl Server {
         if plan.pinned {
             cpu::pin(connection.backend_pid(), number)?;
         }
-        let Plan { workload, protocol, scale, seed, .. } = *plan;
-        let player = Player::new(workload, protocol, scale, seed, number, &mut connection)?;
+        let player = Player::new(plan, number, &mut connection)?;
         Ok(LoadSession { connection, player, number, pinned: plan.pinned })
     }
 
     fn module(&self) -> Option<Module> {
         self.arm.module()
     }
+}
+
+const PRELOAD: &str = "shared_preload_libraries";
+
+/// What loads an arm's installed module and sets it up.
+fn preload(plan: &Plan, arm: Arm) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    if let Some(module) = arm.module() {
+        settings.push((PRELOAD.to_owned(), module.name().to_owned()));
+        if let Some(entries) = plan.max_entries {
+            settings.push((format!("{}.max", module.name()), entries.to_string()));
+        }
+    }
+    settings.extend(arm.settings());
+    settings
 }
 
 /// A session and what it runs.

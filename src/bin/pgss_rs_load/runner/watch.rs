@@ -33,7 +33,8 @@ impl Watch {
     /// To be called before any statistics are reset.
     pub fn open(server: &Server) -> Result<Self> {
         let mut session = server.connect()?;
-        let module = server.module();
+        // On a server that is not ours nothing is created; its module's counters count what others do, too.
+        let module = server.cluster().and_then(|_| server.module());
         if let Some(module) = module {
             session.execute(&module.flip(Arm::Off))?;
             session.execute(&format!("CREATE EXTENSION IF NOT EXISTS {}", module.name()))?;

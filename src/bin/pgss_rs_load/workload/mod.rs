@@ -9,8 +9,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
+use crate::cli::Plan;
 use crate::client::Session;
 use crate::error::{Result, check_interrupted};
+use crate::script;
 
 pub use population::Popularity;
 use population::Population;
@@ -52,6 +54,9 @@ pub enum Workload {
     SlowChurn,
     /// Distinct statements: 100,000, by Zipf's law with exponent 1
     Zipf,
+    /// The user's scripts, `--file`
+    #[value(skip)]
+    Script,
 }
 
 /// How statements reach the server.
@@ -129,7 +134,11 @@ impl Workload {
             Workload::ExplainSelfJoin => {
                 const { &[fixed("EXPLAIN SELECT * FROM t1 INNER JOIN (SELECT * FROM t1) t2 ON t1.id = t2.id")] }
             }
-            Workload::Churn | Workload::WithinMax | Workload::SlowChurn | Workload::Zipf => &[],
+            Workload::Churn
+            | Workload::WithinMax
+            | Workload::SlowChurn
+            | Workload::Zipf
+            | Workload::Script => &[],
         }
     }
 
@@ -156,9 +165,13 @@ impl Workload {
         self.population(0).is_some_and(|population| population.has_hot())
     }
 
-    /// What users expect of it: a text that comes once is not prepared.
+    /// What users expect of it: a text that comes once is not prepared, and scripts run as pgbench runs them.
     pub fn default_protocol(self) -> Protocol {
-        if self.is_of_distinct_statements() { Protocol::Simple } else { Protocol::Prepared }
+        if self.is_of_distinct_statements() || self == Workload::Script {
+            Protocol::Simple
+        } else {
+            Protocol::Prepared
+        }
     }
 
     pub fn runs_in(self, protocol: Protocol) -> bool {
@@ -167,17 +180,31 @@ impl Workload {
 
     /// Its name on the command line.
     pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+        self.to_possible_value().map_or_else(|| "script".to_owned(), |v| v.get_name().to_owned())
     }
 
+    /// How many a transaction is taken for when a slice is cut; scripts may have more or fewer.
     pub fn statements_per_transaction(self) -> u32 {
-        if self.is_of_distinct_statements() { 1 } else { self.statements().len() as u32 }
+        self.statements().len().max(1) as u32
     }
 
-    /// Creates and fills what the statements need.
+    /// Whether its statements need tables.
+    pub fn needs_tables(self) -> bool {
+        matches!(
+            self,
+            Workload::SelectOnly
+                | Workload::Tpcb
+                | Workload::Script
+                | Workload::ExplainInnerConst
+                | Workload::ExplainLeftConst
+                | Workload::ExplainSelfJoin
+        )
+    }
+
+    /// Creates and fills what the statements need; scripts get pgbench's tables if they name them.
     pub fn set_up(self, session: &mut Session, scale: u32) -> Result<()> {
         match self {
-            Workload::Select1 | Workload::Now | Workload::ExplainSelect => Ok(()),
+            Workload::Select1 | Workload::Now | Workload::ExplainSelect | Workload::Script => Ok(()),
             Workload::Churn | Workload::WithinMax | Workload::SlowChurn | Workload::Zipf => Ok(()),
             Workload::SelectOnly | Workload::Tpcb => create_pgbench_tables(session, i64::from(scale)),
             Workload::ExplainInnerConst | Workload::ExplainLeftConst | Workload::ExplainSelfJoin => {
@@ -195,7 +222,7 @@ impl Protocol {
 }
 
 /// Tables and contents as `pgbench -i` leaves them, so that results can be compared with pgbench's.
-fn create_pgbench_tables(session: &mut Session, scale: i64) -> Result<()> {
+pub fn create_pgbench_tables(session: &mut Session, scale: i64) -> Result<()> {
     session.execute(
         "CREATE TABLE pgbench_branches (bid int NOT NULL, bbalance int, filler char(88));
          CREATE TABLE pgbench_tellers (tid int NOT NULL, bid int, tbalance int, filler char(84));
@@ -217,7 +244,7 @@ fn create_pgbench_tables(session: &mut Session, scale: i64) -> Result<()> {
         session.execute(&format!("ALTER TABLE pgbench_{table} ADD PRIMARY KEY ({key})"))?;
         session.execute(&format!("VACUUM ANALYZE pgbench_{table}"))?;
     }
-    session.execute("CHECKPOINT")
+    Ok(())
 }
 
 /// A statement ready to be sent in any protocol.
@@ -322,26 +349,27 @@ pub struct Player {
 #[derive(Debug)]
 enum Program {
     /// The same statements each time, with other values.
-    Steps { steps: Vec<Step>, scale: i64 },
+    Steps {
+        steps: Vec<Step>,
+        scale: i64,
+    },
     /// One of many statements.
     Distinct(Population),
+    Scripts(Box<script::Player>),
 }
 
 impl Player {
     /// Prepares the statements in the session where the protocol wants it. `client`: from 0, among those of a server.
-    pub fn new(
-        workload: Workload,
-        protocol: Protocol,
-        scale: u32,
-        seed: u64,
-        client: u32,
-        session: &mut Session,
-    ) -> Result<Self> {
+    pub fn new(plan: &Plan, client: u32, session: &mut Session) -> Result<Self> {
+        let Plan { workload, protocol, scale, seed, .. } = *plan;
+        let seed = seed ^ (u64::from(client) << 32);
         let program = match workload.population(client) {
+            _ if workload == Workload::Script => {
+                Program::Scripts(Box::new(script::Player::new(plan, client, seed)))
+            }
             Some(population) => Program::Distinct(population),
             None => Program::Steps { steps: steps(workload, protocol, session)?, scale: i64::from(scale) },
         };
-        let seed = seed ^ (u64::from(client) << 32);
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         Ok(Player { program, protocol, rng, sql: String::new(), values: Vec::new(), sent: 0 })
     }
@@ -364,9 +392,14 @@ impl Player {
                 match self.protocol {
                     Protocol::Simple => session.simple(&self.sql)?,
                     // Its text is another one each time: there is nothing to prepare.
-                    Protocol::Extended | Protocol::Prepared => session.extended(&self.sql, &[])?,
+                    Protocol::Extended | Protocol::Prepared => session.extended::<i64>(&self.sql, &[])?,
                 }
                 Ok(drawn.popularity)
+            }
+            Program::Scripts(player) => {
+                let played = player.play(session)?;
+                self.sent += played.sent;
+                Ok(if played.committed { Popularity::Other } else { Popularity::None })
             }
         }
     }
@@ -454,7 +487,7 @@ mod tests {
                 population::Drawn { number, popularity: Popularity::Other }.write(&mut sql);
                 match protocol {
                     Protocol::Simple => session.simple(&sql).unwrap(),
-                    _ => session.extended(&sql, &[]).unwrap(),
+                    _ => session.extended::<i64>(&sql, &[]).unwrap(),
                 }
             }
         }
@@ -463,6 +496,15 @@ mod tests {
         let row: Vec<String> =
             session.query(counts).unwrap().remove(0).into_iter().map(Option::unwrap).collect();
         assert_eq!(row, ["300", "300", "2", "2"]);
+    }
+
+    /// At scale 2.
+    fn plan(workload: Workload, protocol: Protocol) -> Plan {
+        use clap::Parser;
+        let arguments = ["pgss_rs_load", "throughput", "--scale=2"];
+        let mut plan = crate::cli::Arguments::parse_from(arguments).plans(1).unwrap().remove(0);
+        (plan.workload, plan.protocol) = (workload, protocol);
+        plan
     }
 
     #[test]
@@ -475,7 +517,8 @@ mod tests {
         for workload in Workload::value_variants() {
             for protocol in Protocol::value_variants().iter().filter(|p| workload.runs_in(**p)) {
                 let mut session = Session::connect(&cluster.socket()).unwrap();
-                let mut player = Player::new(*workload, *protocol, 2, 1, 0, &mut session).unwrap();
+                let plan = plan(*workload, *protocol);
+                let mut player = Player::new(&plan, 0, &mut session).unwrap();
                 for _ in 0..10 {
                     player.play(&mut session).unwrap();
                 }

@@ -31,6 +31,8 @@ pub enum Popularity {
     Hot,
     /// Also every transaction of a workload without hot ones.
     Other,
+    /// It was rolled back, and counts for nothing.
+    None,
 }
 
 /// A statement of a population.

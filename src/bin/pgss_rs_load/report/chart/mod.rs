@@ -52,6 +52,7 @@ pub fn figures(document: &Document, run: usize) -> Vec<Figure> {
         Results::Cost(cost) => cost::figures(cost, &place("cost")),
         Results::Throughput(throughput) => throughput::figures(throughput, &place("throughput")),
         Results::Latency(latency) => latency::figures(latency, &place("latency")),
+        Results::Calibration(_) | Results::Efficiency(_) => Vec::new(),
     }
 }
 
