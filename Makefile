@@ -1,5 +1,6 @@
 # make bench     from a fresh machine to a table of what the extension costs on it
 # make bench-churn   what it costs when more distinct statements keep coming than its table holds
+# make calibrate whether the load driver measures rightly on this box, and what it costs against pgbench
 # make bench-instructions   what it adds to a statement in instructions, repeatable on any machine; takes valgrind
 # make bench-reading   what reading the statistics costs, and what it does to those who write them
 # make bench-results   everything that docs/performance.md tells of, into docs/results; takes some fifteen minutes
@@ -18,7 +19,7 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn bench-instructions bench-reading bench-results bench-micro test test-all test-majors all-majors loom asan install package clean
+.PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors all-majors loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -43,6 +44,13 @@ bench:
 bench-churn:
 	@$(MAKE) --no-print-directory bench ARGS="throughput --workload churn --clients 4 \
 		--arms off,pgss_rs,pg_stat_statements --duration 120 $(ARGS)"
+
+calibrate:
+	@$(SETUP); \
+	for clients in 1 2 16; do \
+		cargo load -- pgbench --workload select-only --clients $$clients --pg-config "$$pg_config" $(ARGS); \
+	done; \
+	cargo load -- calibrate --pg-config "$$pg_config" $(ARGS)
 
 bench-instructions:
 	@$(SETUP); \
