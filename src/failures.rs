@@ -57,20 +57,21 @@ pub fn note(context: Id, key: &Key, failure: Failure, text: TextOf, statement: &
     }
 }
 
-/// Counts the failures of what no longer waits, after an ERROR was caught or `returned` came back all the same.
+/// Counts the failures of what no longer waits, after an ERROR was caught or `returned` came back all the same. What
+/// still waits stays where it is, as there may be no memory to put it anywhere else.
 #[cold]
 pub fn settle(returned: Option<Id>) {
-    ANY.set(false);
-    let noted = NOTED.with(core::mem::take).unwrap_or_default();
-    for n in noted {
+    let mut noted = NOTED.with(core::mem::take).unwrap_or_default();
+    noted.retain(|n| {
         if Some(n.context) == returned {
-            continue;
+            return false;
         }
-        if context::is_waiting(n.context) {
-            NOTED.with(|noted| noted.push(n));
-            ANY.set(true);
-        } else {
+        let waits = context::is_waiting(n.context);
+        if !waits {
             store::record_failure(&n.key, &n.failure, n.text.as_deref());
         }
-    }
+        waits
+    });
+    ANY.set(!noted.is_empty());
+    NOTED.with(|place| *place = noted);
 }
