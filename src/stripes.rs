@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::key::Key;
 use crate::pg::spin::Mutex;
 use crate::primitives::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use crate::table::NEVER;
+use crate::table::{NEVER, PATIENCE};
 
 /// Entries that can have stripes at a time: one bit each.
 pub const SETS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -116,11 +116,12 @@ impl Stripes<'_> {
         sum
     }
 
-    /// What the stripes have counted so far; `None` if they are not, or not all, `key`'s any more.
+    /// What the stripes have counted so far; `None` if they are not, or not all, `key`'s any more, or one is held beyond
+    /// all patience.
     pub fn sum(&self, set: u32, key: &Key) -> Option<Share> {
         let mut sum = Share::nothing(*key, true);
         for stripe in self.of(set) {
-            let share = *stripe.0.lock();
+            let share = *stripe.0.try_lock_for(PATIENCE)?;
             if !share.used || share.key != *key {
                 return None;
             }

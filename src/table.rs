@@ -35,8 +35,9 @@ use std::time::Duration;
 /// The index is cut into this many partitions, each with a lock of its own.
 pub const PARTITIONS: usize = 32;
 /// How long a backend waits for one slot before it skips the record. A holder needs well under a microsecond; only
-/// one that lost its processor for this long is given up on.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// one that lost its processor for this long is given up on; or one that is no more, for whoever reads after an immediate
+/// stop of the server.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Slots an eviction looks at to find its victim.
 const SAMPLE: u32 = 8;
 /// Bytes of a slot that tell what it is worth keeping.
@@ -335,9 +336,9 @@ impl<L: Locks> Table<'_, L> {
         self.state.apart.time.load(Relaxed)
     }
 
-    /// What evicted entries had counted since the last full reset.
+    /// What evicted entries had counted since the last full reset; nothing if its lock is held beyond all patience.
     pub fn evicted(&self) -> Evicted {
-        *self.state.evicted.lock()
+        self.state.evicted.try_lock_for(PATIENCE).map_or_else(Evicted::default, |evicted| *evicted)
     }
 
     /// Has the processor fetch what an update at `place` will change.
@@ -760,10 +761,11 @@ impl<L: Locks> Table<'_, L> {
             copy(&body, to);
             drop(body);
             let Some(set) = to.set() else { return true };
+            let sum = self.stripes.sum(set, &to.key);
             // the entry may have gone, come again, and got the same set
-            if let Some(sum) = self.stripes.sum(set, &to.key)
-                && self.unchanged(n, to)
-            {
+            if self.unchanged(n, to) {
+                // else a stripe is held beyond all patience
+                let Some(sum) = sum else { return false };
                 to.merge(&sum.counters, sum.touched);
                 return to.touched >= since;
             }
@@ -1391,6 +1393,18 @@ mod tests {
         let t = o.table();
         assert!(delivered > 0.0 && t.evicted().exec.calls > 0.0);
         assert_eq!(delivered + calls(&t) + t.evicted().exec.calls, (threads * each) as f64);
+    }
+
+    #[test]
+    fn a_reader_waits_for_ever_for_nobody() {
+        let o = Owned::new(100);
+        let t = o.table();
+        t.update_or_insert(&key(1), NEW, call).unwrap();
+        t.update_or_insert(&key(2), NEW, call).unwrap();
+        spread(&t, &key(1));
+        let _held = (t.stripes.all[0].0.lock(), t.state.evicted.lock());
+        assert_eq!(t.bodies().map(|(_, body)| body.key.queryid).collect::<Vec<_>>(), [2]);
+        assert_eq!(t.evicted(), Evicted::default());
     }
 
     #[test]

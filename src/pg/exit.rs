@@ -20,7 +20,8 @@ pub fn at_clean_exit(f: fn()) {
     unsafe { pg_sys::on_shmem_exit(Some(exit), pg_sys::Datum::from(0usize)) };
 }
 
-/// A code other than 0 is a crash, after which the counters are not to be trusted.
+/// A code other than 0 is a crash, after which the counters are not to be trusted. After an immediate stop it is 0 too,
+/// though processes were killed: whatever one of them was changing is still locked, so `f` must wait for no lock for ever.
 #[pg_guard]
 unsafe extern "C-unwind" fn exit(code: i32, _arg: pg_sys::Datum) {
     if code == 0 {
