@@ -3,14 +3,19 @@
 //! While a hook lets the server work, a callback of ours waits on that stack. The server calls it for every message that is
 //! raised in there, before an ERROR jumps. Whether it was one, and was not caught further in, shows afterwards, by the
 //! callback no longer being on the stack ([`is_waiting`]) though its hook did not take it off.
+//!
+//! It is also called when somebody asks for the context alone (GET DIAGNOSTICS ... PG_CONTEXT), with an SQLSTATE of success,
+//! and for what a parallel worker raises, with the stack that was when the workers were started. Of the signal handlers that
+//! raise messages, SIGQUIT's empties the stack first, and SIGFPE's stands for the instruction that it interrupts.
 
 use super::raw;
 use core::ffi::c_void;
+use core::mem::needs_drop;
 use pgrx::pg_sys;
 
 /// What a callback is about.
 pub trait Watched {
-    /// A message is being raised in the work. May not raise or unwind.
+    /// A message is being raised in the work. May not raise or unwind, nor allocate in a memory context.
     fn raised(&self, id: Id);
     /// The work has come to its end. May not raise or unwind.
     fn done(id: Id);
@@ -21,6 +26,7 @@ pub trait Watched {
 pub struct Id(usize);
 
 /// A callback that is on the stack, or will be.
+#[repr(transparent)] // its address is the callback's
 pub struct Context(pg_sys::ErrorContextCallback);
 
 impl Context {
@@ -39,7 +45,8 @@ impl Context {
     /// `this` is alive and on no stack, and what the callback's argument points to is as it expects, until the work is
     /// done or an ERROR has jumped out of it. Nothing that the caller holds needs dropping.
     #[inline(always)]
-    pub unsafe fn around<R>(this: *mut Self, work: impl FnOnce() -> R) -> (R, Id) {
+    pub unsafe fn around<R, F: FnOnce() -> R>(this: *mut Self, work: F) -> (R, Id) {
+        const { assert!(!needs_drop::<F>(), "an ERROR would jump over it") };
         // SAFETY: the stack is the backend's own; the caller's promise.
         unsafe {
             let context = &raw mut (*this).0;
@@ -68,6 +75,7 @@ struct Frame<'a, W> {
 /// Nothing that the caller holds needs dropping.
 #[inline(always)]
 pub unsafe fn watch<W: Watched, R>(subject: &W, work: impl FnOnce() -> R) -> R {
+    const { assert!(!needs_drop::<W>(), "an ERROR would jump over it") };
     unsafe extern "C-unwind" fn raised<W: Watched>(frame: *mut c_void) {
         // SAFETY: the frame below, which is alive while its callback is on the stack.
         let frame: &Frame<W> = unsafe { &*frame.cast() };
