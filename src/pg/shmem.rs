@@ -3,6 +3,7 @@
 use super::local::Local;
 use core::ffi::CStr;
 use pgrx::pg_sys;
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::sync::atomic::AtomicU32;
 
@@ -88,19 +89,35 @@ pub fn request_array<T: Shared>(count: usize) {
 }
 
 /// Lays out `count` values of `T` under `name` (as `pg_shmem_allocations` shows it). From the start-up callback,
-/// which runs in the postmaster alone, before any backend exists, so no lock is needed.
+/// which runs in the postmaster alone, before any backend exists, so no lock is needed. Raises in a process that has
+/// not inherited the postmaster's memory, and so would do it again.
 pub fn place_array<T: Shared + Default>(name: &'static CStr, count: usize) -> &'static [T] {
     let mut found = false;
     let size = count * size_of::<T>() + align_of::<T>();
-    // SAFETY: `ShmemInitStruct` returns `size` bytes that nobody else has and that stay for the life of the segment,
-    // or raises. Aligned up they hold `count` values, each written before the slice exists unless the bytes that the
-    // system gave (zeros) will do.
+    // SAFETY: `ShmemInitStruct` returns `size` bytes that stay for the life of the segment, or raises; nobody else has
+    // them unless they were found. Aligned up they hold `count` values, each written before the slice exists unless the
+    // bytes that the system gave (zeros) will do.
     unsafe {
         let start = pg_sys::ShmemInitStruct(name.as_ptr(), size, &mut found) as *mut u8;
+        if found {
+            needs_fork();
+        }
         let first = start.add(start.align_offset(align_of::<T>())) as *mut T;
-        if !found && !T::ANY_BYTES {
+        if !T::ANY_BYTES {
             (0..count).for_each(|i| first.add(i).write(T::default()));
         }
         core::slice::from_raw_parts(first, count)
     }
+}
+
+#[cold]
+fn needs_fork() -> ! {
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+        "pgss_rs needs a server whose processes are forked, without exec",
+        function_name!(),
+    )
+    .set_hint("Build the server without EXEC_BACKEND, or remove pgss_rs from shared_preload_libraries.")
+    .report(PgLogLevel::ERROR);
+    unreachable!()
 }
