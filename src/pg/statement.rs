@@ -29,7 +29,8 @@ pub struct Statement {
 
 impl Statement {
     /// # Safety
-    /// `source` is null or a C string that stays as it is for as long as the value is used.
+    /// `source` is null or a C string that stays as it is for as long as the value is asked for the text. Beyond that the
+    /// value may be kept and compared.
     #[inline]
     pub unsafe fn new(queryid: u64, source: *const c_char, location: i32, len: i32) -> Self {
         Statement { queryid, source, location, len }
@@ -57,15 +58,17 @@ impl Statement {
     }
 
     /// The statement at the place of `around`, in whose source it stands; that is all of the source, with the semicolon,
-    /// if nothing else is in it.
+    /// if nothing else is in it. The source of `around` may have gone, and this one's have taken its place in memory.
     pub fn within(&self, around: &Statement) -> Option<Statement> {
         if self.source != around.source || self.source.is_null() {
             return None;
         }
         let whole = Statement { location: 0, len: 0, ..*self };
         let (all, begin) = whole.text();
+        // of this one's source, whatever is there now
         let (text, start) = around.text();
-        let outside = [&all[..start - begin], &all[start - begin + text.len()..]];
+        let before = start.checked_sub(begin)?;
+        let outside = [all.get(..before)?, all.get(before + text.len()..)?];
         let alone = outside.iter().all(|part| part.iter().all(|b| b.is_ascii_whitespace() || *b == b';'));
         Some(if alone { whole } else { Statement { queryid: self.queryid, ..*around } })
     }
