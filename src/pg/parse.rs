@@ -267,7 +267,8 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         }
         // SAFETY: the source is the message's (`is_once`), out of which the parser took the statement.
         let text = memo.text(unsafe { statement.text_in_place() });
-        server::circumstances(H::squashes(), H::era()).map(|now| memo.find(text, now))
+        // SAFETY: used up at once.
+        unsafe { server::circumstances(H::squashes(), H::era()) }.map(|now| memo.find(text, now))
     });
     let sought = match sought.flatten() {
         Some(Ok(known)) => {
@@ -336,8 +337,8 @@ pub(super) unsafe fn jumble(
     query: *mut pg_sys::Query,
     source: *const core::ffi::c_char,
 ) -> *mut pg_sys::JumbleState {
-    // SAFETY: the caller's promise; plain writes of a flag that the function asserts. An ERROR, for want of memory,
-    // would leave it set, whereupon the server computes the identifiers itself.
+    // SAFETY: the caller's promise; plain writes of a flag that the function asserts. An ERROR, for want of memory or
+    // stack, would leave it set, whereupon the server computes the identifiers itself.
     unsafe {
         let asked = pg_sys::query_id_enabled;
         pg_sys::query_id_enabled = true;

@@ -66,7 +66,8 @@ pub fn encoding() -> i32 {
 /// character.
 pub fn clip(text: &[u8], limit: usize) -> usize {
     let (len, limit) = (text.len().min(i32::MAX as usize) as i32, limit.min(i32::MAX as usize) as i32);
-    // SAFETY: reads at most `len` bytes of a text that is valid in its encoding; see `raw`.
+    // SAFETY: reads the first byte of each character that begins within `len`, whatever bytes they are: no encoding that
+    // a database may have takes a second one to tell a character's length. See `raw`.
     let n = unsafe { raw::pg_encoding_mbcliplen(encoding(), text.as_ptr().cast(), len, limit) };
     usize::try_from(n).unwrap_or(0)
 }
@@ -128,10 +129,12 @@ pub fn process_number() -> usize {
 }
 
 /// What a statement's identifier depends on beside its text; `None` in a transaction that writes.
+///
+/// # Safety
+/// The result is not used beyond the next call of anything of the server's, which may set `search_path`.
 #[inline]
-pub fn circumstances<'a>(squashes: bool, resets: u32) -> Option<Circumstances<'a>> {
-    // SAFETY: plain reads of the backend's own variables. The setting's string is replaced only between statements, and
-    // the result is used within one.
+pub unsafe fn circumstances<'a>(squashes: bool, resets: u32) -> Option<Circumstances<'a>> {
+    // SAFETY: plain reads of the backend's own variables; the caller's promise.
     unsafe {
         if raw::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId {
             return None;
