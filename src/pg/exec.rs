@@ -313,7 +313,8 @@ impl<R: Default, O: Copy + Default> Node<R, O> {
 /// A message is being raised in the work of an execution that has a record.
 unsafe extern "C-unwind" fn raised<H: ExecutorHooks>(node: *mut core::ffi::c_void) {
     let node: *const Node<H::Record, H::Own> = node.cast();
-    // SAFETY: on the stack of contexts only while its execution is at work, during which no one else looks at the record.
+    // SAFETY: on the stack of contexts only while its execution is at work, during which no one else looks at the record;
+    // and on that of parallel workers, which the execution has started and outlives.
     unsafe {
         H::raised(Execution::new((*node).query), &(*node).record, Context::id(&raw const (*node).context))
     }
@@ -330,7 +331,8 @@ unsafe fn work<H: ExecutorHooks>(
     span: H::Span,
     work: impl FnOnce(),
 ) {
-    // SAFETY: the caller's promise; an execution is not at work twice at a time.
+    // SAFETY: the caller's promise; an execution is not at work twice at a time, as what runs it (a portal, a function, a
+    // trigger) begins another for what is nested. An ERROR has taken the node off the stack before anything runs again.
     unsafe {
         if node.is_null() {
             return unrecorded::<H>(query, span, work);

@@ -127,7 +127,7 @@ pub fn define_choice<A: Assigned<i32> + Checked, T: GucEnum>(
 /// A number's current value, without the thread check of `GucSetting::get`.
 #[inline(always)]
 pub fn real(setting: &GucSetting<f64>) -> f64 {
-    // SAFETY: the setting's own storage, which the server changes only on the backend's main thread, outside hooks.
+    // SAFETY: the setting's own storage, which the server changes on the backend's main thread only, and not meanwhile.
     unsafe { *setting.as_ptr() }
 }
 

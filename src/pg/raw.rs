@@ -11,12 +11,15 @@
 //!   `GetTopTransactionIdIfAny`: read a variable or the clock; cannot raise inside a backend's statement.
 //! - `pg_trigger_depth`: an SQL function without arguments that reads a variable, whatever it is called with.
 //! - `MemoryContextRegisterResetCallback` links what it is given.
-//! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks or has no PGPROC.
+//! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks, or has no PGPROC
+//!   and must wait. (A server built with LOCK_DEBUG also logs; then failures may be noted while a lock is taken, no more.)
 //! - `pg_encoding_mbcliplen`: reads bytes.
 //! - `geterrcode`: reads a field of the message that is being made, and raises only if there is none.
-//! - `GetMemoryChunkContext`: reads the header of a chunk.
-//! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. From 16 on it walks the
-//!   statement's tree and takes about 2 kB, so it raises only when that much memory is not to be had.
+//! - `GetMemoryChunkContext`: reads the header of a chunk; raises when that is none.
+//! - `JumbleQuery`: on 15, for a utility statement, hashes its text and allocates nothing. Otherwise it walks the
+//!   statement's tree and takes some kB, so it raises when that much memory is not to be had, or when a tree that analysis
+//!   had just enough stack for takes more here. Then the statement fails as it would were identifiers computed by the
+//!   server. Plain frames only.
 //! - `query_tree_walker`, `expression_tree_walker`: walk what analysis itself has just walked, and raise only when the
 //!   stack is used up. `palloc0`, `lappend`, `lappend_int`: when memory is. Both where JumbleQuery would.
 //! - `hash_bytes_extended`: reads bytes. `stack_is_too_deep`: compares addresses.
