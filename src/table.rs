@@ -3,7 +3,7 @@
 //! Who may touch what:
 //! - a slot's [`Body`] only under the slot's spinlock;
 //! - a slot's identity as the index sees it (`queryid`, `who`, `toplevel`) and its place in a bucket's chain are
-//!   changed under the partition's lock held exclusively, and read under it held in either way;
+//!   changed under the partition's lock held exclusively, and read under it held in either way, or else as a hint;
 //! - the text pool's free list under the text lock.
 //!
 //! The order is partition lock, then spinlock; never two partition locks, two spinlocks, or the text lock together

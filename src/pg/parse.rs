@@ -392,9 +392,9 @@ fn analysed_anew<H: ParseHooks>(
     query: &pg_sys::Query,
     Jumbled { jstate, squashed }: Jumbled,
 ) {
-    // SAFETY: not null; the server fills `clocations` up to `clocations_count`, and the source outlives its analysis.
+    // SAFETY: live or null; the server fills `clocations` up to `clocations_count`, and the source outlives its analysis.
     let (jstate, constants, statement) = unsafe {
-        let jstate = &*jstate;
+        let Some(jstate) = jstate.as_ref() else { return };
         let count = usize::try_from(jstate.clocations_count).unwrap_or(0);
         (
             jstate,
