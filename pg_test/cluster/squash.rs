@@ -224,6 +224,28 @@ fn a_statement_with_lists_does_what_it_says() {
     assert_eq!(rows(&mut session, "SELECT count(*) FROM v"), [[Some("3".to_owned())]]);
 }
 
+/// Analysis needs less stack for such a statement than a walk for lists does.
+#[test]
+fn a_statement_that_is_too_deep_to_look_for_lists_does_not_fail() {
+    let mut session = ALONE.database().session();
+    let mut fails = |depth: usize, squash: &str| {
+        let sql = format!("PREPARE p AS SELECT 1 WHERE 1 IN (1, 2) AND 0 < 1{}", "+1".repeat(depth));
+        session.batch_execute(&format!("SET pgss_rs.squash_lists = {squash}")).unwrap();
+        let failed = session.batch_execute(&sql).is_err();
+        session.batch_execute("DEALLOCATE ALL").unwrap();
+        failed
+    };
+    let (mut works, mut too_deep) = (1, 100_000);
+    while too_deep - works > 1 {
+        let depth = (works + too_deep) / 2;
+        *(if fails(depth, "off") { &mut too_deep } else { &mut works }) = depth;
+    }
+    assert!(works > 1000, "{works}");
+    for depth in [works, works * 7 / 8, works * 3 / 4] {
+        assert!(!fails(depth, "on"), "{depth} of {works}");
+    }
+}
+
 #[test]
 fn off_each_length_of_a_list_and_each_value_counts_as_before_18() {
     let db = ALONE.database();

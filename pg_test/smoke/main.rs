@@ -138,9 +138,9 @@ fn statements_that_differ_in_the_name_of_a_cte_have_entries_of_their_own() {
     assert_eq!([0, 1, 2, 3].map(|column| row.get::<_, i64>(column)), [50, 50, 2, 2]);
 }
 
-/// From 16 on the server looks for constants in utility statements, from 18 on it takes lists of constants as one.
+/// From 16 on the server looks for constants in utility statements, from 18 on it takes lists of constants as one itself.
 #[test]
-fn texts_are_normalised_as_this_major_does() {
+fn texts_are_normalised_and_grouped_on_every_major() {
     let cluster = server();
     let mut client = connect(&cluster);
     let major = major(&mut client);
@@ -148,10 +148,14 @@ fn texts_are_normalised_as_this_major_does() {
     let explain =
         if major == 15 { "EXPLAIN (COSTS OFF) SELECT 'secret'" } else { "EXPLAIN (COSTS OFF) SELECT $1" };
     assert_eq!(counted(&mut client, explain, true), Some((1, 0)));
-    client.batch_execute("SELECT count(*) FROM pg_class WHERE relpages IN (1, 2, 3)").unwrap();
-    let list = if major < 18 { "$1, $2, $3" } else { "$1 /*, ... */" };
-    let list = format!("SELECT count(*) FROM pg_class WHERE relpages IN ({list})");
-    assert_eq!(counted(&mut client, &list, true), Some((1, 1)));
+    for list in ["1, 2", "1, 2, 3"] {
+        client.batch_execute(&format!("SELECT count(*) FROM pg_class WHERE relpages IN ({list})")).unwrap();
+        client.batch_execute("ALTER ROLE postgres PASSWORD 'secret'; SET work_mem = '1MB'").unwrap();
+    }
+    let list = "SELECT count(*) FROM pg_class WHERE relpages IN ($1 /*, ... */)";
+    assert_eq!(counted(&mut client, list, true), Some((2, 2)));
+    assert_eq!(counted(&mut client, "ALTER ROLE postgres PASSWORD $1", true), Some((2, 0)));
+    assert_eq!(counted(&mut client, "SET work_mem = $1", true), Some((2, 0)));
 }
 
 #[test]

@@ -85,8 +85,8 @@ mod cutting {
                 lists: null_mut(),
                 params: null_mut(),
             };
-            visit(query.cast(), (&raw mut found).cast());
-            if found.arrays.is_null() {
+            let given_up = visit(query.cast(), (&raw mut found).cast());
+            if given_up || found.arrays.is_null() {
                 return None;
             }
             let (mut elements, stand_in) = (null_mut(), stand_in());
@@ -162,7 +162,19 @@ mod cutting {
         }
     }
 
-    /// Visits a node and what is below it, as the server's walkers do.
+    /// Whether the stack is nearly used up: the server's walkers raise an error where it is. There is room for a frame of
+    /// theirs yet.
+    #[inline(never)]
+    fn stack_is_nearly_too_deep() -> bool {
+        let room = core::mem::MaybeUninit::<[u8; 2048]>::uninit();
+        core::hint::black_box(&room);
+        // SAFETY: compares addresses; see `raw`.
+        let deep = unsafe { raw::stack_is_too_deep() };
+        core::hint::black_box(&room);
+        deep
+    }
+
+    /// Visits a node and what is below it, as the server's walkers do; whether it gives up.
     ///
     /// # Safety
     /// A live node or null, and a [`Found`].
@@ -215,7 +227,7 @@ mod cutting {
                 }
                 _ => {}
             }
-            raw::expression_tree_walker(node, visit, context)
+            stack_is_nearly_too_deep() || raw::expression_tree_walker(node, visit, context)
         }
     }
 

@@ -21,7 +21,7 @@
 //!   had just enough stack for takes more here. Then the statement fails as it would were identifiers computed by the
 //!   server. Plain frames only.
 //! - `query_tree_walker`, `expression_tree_walker`: walk what analysis itself has just walked, and raise only when the
-//!   stack is used up. `palloc0`, `lappend`, `lappend_int`: when memory is. Both where JumbleQuery would.
+//!   stack is used up, which is looked at before. `palloc0`, `lappend`, `lappend_int`: when memory is, as above.
 //! - `hash_bytes_extended`: reads bytes. `stack_is_too_deep`: compares addresses.
 
 use pgrx::pg_sys;
