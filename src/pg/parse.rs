@@ -3,7 +3,7 @@
 //! Where the server computes no identifiers for another reason, the statement gets its identifier here, if it is to have
 //! one: that is most of what a statement costs that is not looked at.
 
-use super::lists::{self, Squashed};
+use super::lists::Squashed;
 use super::local::{Local, LocalRef};
 use super::statement::{RawQueryId, Statement, queryid};
 use super::{raw, server, values};
@@ -236,7 +236,7 @@ unsafe fn without_lists(query: *mut pg_sys::Query, source: *const core::ffi::c_c
         if !Statement::new(0, source, (*query).stmt_location, (*query).stmt_len).may_have_list() {
             return None;
         }
-        let cut = lists::cut(query, source)?;
+        let cut = super::lists::cut(query, source)?;
         let jstate = jumble(query, source);
         cut.mend();
         Some(Jumbled { jstate, squashed: cut.squashed })

@@ -46,15 +46,14 @@ mod own {
     pub unsafe fn collapsed(utility: *mut Node, statement: &Statement) -> Option<Collapsed> {
         // SAFETY: the caller's promise; each node is what its tag says.
         unsafe {
-            let last_name = |id: Id| Some(Collapsed { queryid: id.finish(), value: Value::LastName });
             match (*utility).type_ {
                 // 17 leaves out these two itself
                 #[cfg(not(feature = "pg17"))]
-                NodeTag::T_TransactionStmt => last_name(Id::of(transaction(utility.cast())?)),
+                NodeTag::T_TransactionStmt => Some(named(transaction(utility.cast())?)),
                 #[cfg(not(feature = "pg17"))]
                 NodeTag::T_DeallocateStmt => {
-                    let named = !(*utility.cast::<pg_sys::DeallocateStmt>()).name.is_null();
-                    if named { last_name(Id::of(b"DEALLOCATE")) } else { None }
+                    let all = (*utility.cast::<pg_sys::DeallocateStmt>()).name.is_null();
+                    if all { None } else { Some(named(b"DEALLOCATE")) }
                 }
                 NodeTag::T_VariableSetStmt => {
                     let set = utility.cast::<pg_sys::VariableSetStmt>();
@@ -79,6 +78,11 @@ mod own {
                 _ => None,
             }
         }
+    }
+
+    #[cfg(not(feature = "pg17"))]
+    fn named(command: &[u8]) -> Collapsed {
+        Collapsed { queryid: Id::of(command).finish(), value: Value::LastName }
     }
 
     /// The command of a transaction statement that names something.
