@@ -117,7 +117,9 @@ impl Carried {
             self.entries.resize(SETS * WAYS, None);
         }
         // it grows while nothing was written over yet, so that every text stays where it is
-        while self.written as usize + len > self.ring.len() && self.ring.len() < MAX_BYTES {
+        while self.ring.is_empty()
+            || self.written as usize + len > self.ring.len() && self.ring.len() < MAX_BYTES
+        {
             let size = (self.ring.len() * 4).clamp(FIRST_BYTES, MAX_BYTES);
             self.ring.try_reserve_exact(size - self.ring.len()).ok()?;
             self.ring.resize(size, 0);
@@ -141,6 +143,13 @@ mod tests {
     /// As many names that share a set.
     fn of_one_set(count: usize) -> Vec<u64> {
         (0..count as u64).map(|n| 1 + n * SETS as u64).collect()
+    }
+
+    #[test]
+    fn an_empty_text_is_a_text() {
+        let mut c = Carried::new();
+        c.put(key(1), 0, b"");
+        assert_eq!(c.get(key(1)), Some(&b""[..]));
     }
 
     #[test]
