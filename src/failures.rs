@@ -16,6 +16,8 @@ use crate::store::{self, TextOf};
 
 /// Statements nested deeper than this when one error ends them all are not counted: a bound on memory.
 const MOST: usize = 1024;
+/// Room for more is given back when it is no longer needed.
+const FEW: usize = 64;
 
 struct Noted {
     context: Id,
@@ -57,21 +59,31 @@ pub fn note(context: Id, key: &Key, failure: Failure, text: TextOf, statement: &
     }
 }
 
-/// Counts the failures of what no longer waits, after an ERROR was caught or `returned` came back all the same. What
-/// still waits stays where it is, as there may be no memory to put it anywhere else.
+/// Counts the failures of what no longer waits, after an ERROR was caught or `returned` came back all the same.
+///
+/// Takes no memory: the ERROR may have been for want of it.
 #[cold]
 pub fn settle(returned: Option<Id>) {
-    let mut noted = NOTED.with(core::mem::take).unwrap_or_default();
-    noted.retain(|n| {
+    let mut waiting = 0;
+    while let Some(n) = NOTED.with(|noted| take_next(noted, &mut waiting, returned)).flatten() {
+        store::record_failure(&n.key, &n.failure, n.text.as_deref());
+    }
+    ANY.set(waiting > 0);
+}
+
+/// The next one that failed. Those before `waiting` still wait, and what has returned is dropped.
+fn take_next(noted: &mut Vec<Noted>, waiting: &mut usize, returned: Option<Id>) -> Option<Noted> {
+    while let Some(n) = noted.get(*waiting) {
         if Some(n.context) == returned {
-            return false;
+            noted.swap_remove(*waiting);
+        } else if context::is_waiting(n.context) {
+            *waiting += 1;
+        } else {
+            return Some(noted.swap_remove(*waiting));
         }
-        let waits = context::is_waiting(n.context);
-        if !waits {
-            store::record_failure(&n.key, &n.failure, n.text.as_deref());
-        }
-        waits
-    });
-    ANY.set(!noted.is_empty());
-    NOTED.with(|place| *place = noted);
+    }
+    if noted.is_empty() && noted.capacity() > FEW {
+        *noted = Vec::new();
+    }
+    None
 }

@@ -93,6 +93,7 @@ mod module {
         }
         crate::pg::clock::init();
         crate::guc::init();
+        crate::memo::init();
         crate::store::init();
         crate::persist::init();
         crate::nesting::init();

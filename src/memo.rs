@@ -13,6 +13,7 @@
 //! One backend's, direct-mapped, a fixed number of texts, of which a keyed hash and the length are kept.
 
 use crate::pg::spin::prefetch;
+use foldhash::SharedSeed;
 use foldhash::quality::RandomState;
 use std::hash::BuildHasher;
 
@@ -57,6 +58,12 @@ pub struct Memo {
     resets: u32,
     in_vain: u32,
     pause: u32,
+}
+
+/// Makes the key of the hashes, which takes memory that a hook could not do without. In the postmaster, whose backends
+/// inherit it.
+pub fn init() {
+    SharedSeed::global_random();
 }
 
 /// A text that is looked for.
