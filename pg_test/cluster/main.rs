@@ -39,6 +39,7 @@ mod sampling;
 mod settings;
 mod squash;
 mod standby;
+mod storms;
 mod table;
 mod text;
 mod updates;
