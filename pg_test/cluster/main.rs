@@ -21,6 +21,7 @@ mod clients;
 mod calling;
 mod clock;
 mod concurrency;
+mod crashes;
 mod errors;
 mod exporter;
 mod failures;
