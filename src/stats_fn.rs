@@ -355,20 +355,22 @@ fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg
     histogram_of(queryid, userid, dbid).percentile(fraction)
 }
 
-/// Failed executions by the class of their SQLSTATE.
+/// Failed executions by the class of their SQLSTATE, of the entries that the caller may see.
 #[pg_extern(sql = false)]
 fn pgss_rs_errors(mut rows: Rows) {
     let (sees_all, caller) = (privs::reads_all_stats(), server::user());
     loaded().visit_since(EVER, false, |_, Body { key, counters, .. }| {
         check_for_interrupts!();
-        let visible = sees_all || key.userid == caller;
+        if !sees_all && key.userid != caller {
+            return;
+        }
         for (class, errors) in counters.failures.by_class() {
             let name = class.map(Class::name);
             rows.push([
                 Value::Oid(key.userid),
                 Value::Oid(key.dbid),
                 Value::Bool(key.toplevel),
-                if visible { Value::Int8(key.queryid as i64) } else { Value::Null },
+                Value::Int8(key.queryid as i64),
                 name.as_ref().map_or(Value::Null, |name| Value::Text(name, server::encoding())),
                 int(errors),
             ]);
