@@ -110,12 +110,16 @@ LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION pgss_rs_text(bigint, oid, oid) IS
     'text of a statement, of a user and database (0: any)';
 
-CREATE VIEW pgss_rs_top AS
+-- Operators and functions by the server's own names alone: somebody else may have made some that fit better in the
+-- extension's schema.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+CREATE VIEW @extschema@.pgss_rs_top AS
     WITH s AS (
         SELECT *,
             total_plan_time + total_exec_time AS time,
             sum(total_plan_time + total_exec_time) FILTER (WHERE toplevel) OVER () AS all_time
-        FROM pgss_rs_stats(true, 200)
+        FROM @extschema@.pgss_rs_stats(true, 200)
         ORDER BY time DESC
         LIMIT 20
     )
@@ -147,6 +151,8 @@ CREATE VIEW pgss_rs_top AS
         ) AS u
         CROSS JOIN LATERAL (SELECT (1.96 * calls_stderr)::numeric / unit AS margin) AS m
     ORDER BY time DESC;
+
+SET LOCAL search_path = @extschema@, pg_temp;
 
 COMMENT ON VIEW pgss_rs_top IS
     'the statements that most time was spent on, in 120 columns; io is what was read and written, +/- is at 95 %';

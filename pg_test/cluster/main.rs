@@ -37,6 +37,7 @@ mod reads;
 mod report;
 mod rows;
 mod sampling;
+mod security;
 mod settings;
 mod squash;
 mod standby;

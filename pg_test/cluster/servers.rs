@@ -42,7 +42,7 @@ pub static BESIDE_INNER: Shared = Shared::new(
 pub static BARE: Shared = Shared::new(&[], &[]);
 
 impl Shared {
-    const fn new(
+    pub const fn new(
         settings: &'static [(&'static str, &'static str)],
         extensions: &'static [&'static str],
     ) -> Self {

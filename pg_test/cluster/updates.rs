@@ -11,7 +11,7 @@ use std::{env, fs};
 const NEWEST: &str = env!("CARGO_PKG_VERSION");
 
 /// The released versions, with their scripts put where the server looks for them.
-fn released() -> Vec<String> {
+pub fn released() -> Vec<String> {
     let sharedir = Command::new(pg_config()).arg("--sharedir").output().unwrap();
     let extensions = PathBuf::from(String::from_utf8(sharedir.stdout).unwrap().trim()).join("extension");
     let scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("pg_test/released");
