@@ -7,6 +7,7 @@
 # make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
+# make torture   random programs, crashes and stops by the hundred, and memory over many statements: some 20 minutes
 # make loom      the locks and stripes under a model checker: every order of their steps
 # make asan      the pure layer's tests under the address sanitizer; takes a nightly toolchain
 # make install   PG_CONFIG=/path/pg_config: release build into that server
@@ -19,7 +20,8 @@ OUT ?= target/package
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors all-majors loom asan install package clean
+.PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors \
+	all-majors torture loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -123,6 +125,13 @@ all-majors:
 		echo "== inside a server, PostgreSQL $$major"; \
 		( $(BUILD_MAJOR); $(INSIDE) pg$$major --no-default-features --features pg$$major ); \
 	done
+
+# What `test` does a few times, often. An error says what to set to repeat it.
+TORTURE = PGSS_RS_PROGRAMS=500 PGSS_RS_ROUNDS=50 PGSS_RS_STATEMENTS=20000
+torture:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	$(TORTURE) cargo test --no-default-features --features load --test cluster -- storms:: crashes:: memory_stays_flat
 
 # The tests named `models`. Link-time optimisation would take longer than they do.
 loom:

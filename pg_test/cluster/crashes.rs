@@ -120,6 +120,8 @@ fn assert_counts(cluster: &Cluster) {
         session.batch_execute("SELECT nests(3)").unwrap();
         assert!(session.batch_execute("SELECT 1 / (a - a) FROM t").is_err());
     }
+    // a client hears of an error before it is counted
+    session.batch_execute("").unwrap();
     let mut observer = observe(cluster);
     let mut told = |columns: &str, of: &str| {
         let sql = format!("SELECT coalesce(sum({columns}), 0) FROM pgss_rs_stats WHERE {of}");

@@ -25,6 +25,7 @@ mod crashes;
 mod errors;
 mod exporter;
 mod failures;
+mod faults;
 mod histogram;
 mod identifiers;
 mod level;

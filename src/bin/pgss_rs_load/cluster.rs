@@ -128,6 +128,7 @@ pub struct Builder {
     loopback: bool,
     /// Certificate and key, PEM.
     certificate: Option<(String, String)>,
+    environment: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -155,13 +156,19 @@ impl Builder {
         self
     }
 
+    /// Adds a variable to the environment of the server and of what makes it.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Creates the server and starts it. When it does not start, the error shows the end of its log.
     pub fn start(self) -> Result<Cluster> {
         let bin = PathBuf::from(pg_config(&self.pg_config, "--bindir")?);
         let account = Account::for_servers()?;
         let root = create_root(account.as_ref())?;
         let port = if self.loopback { free_port()? } else { PORT };
-        let mut cluster = Cluster { bin, root, port, account, server: None };
+        let mut cluster = Cluster { bin, root, port, account, environment: self.environment, server: None };
         cluster.initdb()?;
         // Nothing here has to survive the machine.
         cluster.set("fsync", "off")?;
@@ -193,6 +200,7 @@ pub struct Cluster {
     root: PathBuf,
     port: u16,
     account: Option<Account>,
+    environment: Vec<(String, String)>,
     server: Option<Supervised>,
 }
 
@@ -205,6 +213,7 @@ impl Cluster {
             library: None,
             loopback: false,
             certificate: None,
+            environment: Vec::new(),
         }
     }
 
@@ -216,6 +225,7 @@ impl Cluster {
             root,
             port: self.port,
             account: self.account.clone(),
+            environment: self.environment.clone(),
             server: None,
         };
         let mut command = Command::new(self.bin.join("pg_basebackup"));
@@ -426,6 +436,7 @@ impl Cluster {
         for variable in ["PGDATA", "PGPORT", "PGHOST", "PGOPTIONS", "PGUSER", "PGDATABASE"] {
             shell.env_remove(variable);
         }
+        shell.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(account) = &self.account {
             shell.uid(account.uid).gid(account.gid).env("HOME", &self.root).env("USER", &account.name);
         }

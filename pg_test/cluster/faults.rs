@@ -1,0 +1,405 @@
+//! Statements that are cancelled, terminated, dead-locked, out of memory or out of disk, again and again: counts and
+//! levels stay right, memory stays flat, and no error of ours reaches anybody.
+//!
+//! `PGSS_RS_STATEMENTS` says how many statements of each kind one session executes; `make torture` asks for many.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use postgres::{Client, NoTls};
+
+use crate::cluster::{Cluster, SUPERUSER};
+use crate::servers::{
+    ALONE, Database, connect, distinct, lacks, number, observe, pg_config, rows, sqlstate_of, start, value,
+};
+
+const OBJECTS: &str = "
+    CREATE TABLE one AS SELECT 1 AS a; CREATE TABLE parent (a int PRIMARY KEY);
+    CREATE TABLE child (a int REFERENCES parent);
+    CREATE FUNCTION divides() RETURNS int LANGUAGE plpgsql AS
+      'BEGIN PERFORM 1 / (a - a) FROM one; RETURN 1; END';
+    CREATE FUNCTION catches() RETURNS int LANGUAGE plpgsql AS
+      'BEGIN BEGIN PERFORM divides(); EXCEPTION WHEN OTHERS THEN END; RETURN 1; END';
+    CREATE FUNCTION raises_again() RETURNS int LANGUAGE plpgsql AS
+      'BEGIN BEGIN PERFORM divides(); EXCEPTION WHEN OTHERS THEN RAISE; END; RETURN 1; END';
+    CREATE FUNCTION warns() RETURNS int LANGUAGE plpgsql AS
+      'BEGIN RAISE WARNING ''w'' USING ERRCODE = ''22012''; RETURN 1; END';
+    CREATE FUNCTION deep(n int) RETURNS int LANGUAGE plpgsql AS
+      'BEGIN IF n = 0 THEN RETURN divides(); END IF; PERFORM deep(n - 1) FROM one; RETURN 1; END';
+    CREATE FUNCTION sleeps() RETURNS int LANGUAGE plpgsql AS
+      'BEGIN
+         BEGIN PERFORM pg_sleep(60) FROM one; EXCEPTION WHEN query_canceled THEN PERFORM a FROM one; END;
+         RETURN 1;
+       END'";
+
+fn database<'a>() -> Database<'a> {
+    let db = ALONE.database();
+    db.prepare(OBJECTS);
+    db
+}
+
+fn errors(db: &Database, query: &str, toplevel: bool) -> f64 {
+    db.number("coalesce(sum(errors), 0)", &format!("query = '{query}' AND toplevel = {toplevel}"))
+}
+
+fn calls(db: &Database, query: &str, toplevel: bool) -> f64 {
+    db.number("coalesce(sum(calls), 0)", &format!("query = '{query}' AND toplevel = {toplevel}"))
+}
+
+/// Of the backend: its anonymous memory, which Rust's heap is part of, and its memory contexts; kB.
+fn memory(session: &mut Client) -> (u64, u64) {
+    let contexts = number(session, "SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts");
+    let pid = value(session, "SELECT pg_backend_pid()");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    (anonymous.trim().trim_end_matches(" kB").parse().unwrap(), contexts as u64)
+}
+
+/// Kinds of statements, and whether they fail.
+const KINDS: &[(&str, bool)] = &[
+    ("SELECT a FROM one", false),
+    ("SELECT catches()", false),
+    ("SELECT warns()", false),
+    ("BEGIN; DECLARE c CURSOR FOR SELECT divides(), a FROM one; COMMIT", false),
+    ("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM one; COMMIT; CLOSE c", false),
+    (
+        "DO 'BEGIN FOR i IN 1 .. 3 LOOP BEGIN PERFORM divides(); EXCEPTION WHEN OTHERS THEN END; END LOOP; END'",
+        false,
+    ),
+    ("SELECT 1 / 0 FROM one", true),
+    ("SELECT 1 / (a - a) FROM one", true),
+    ("INSERT INTO child VALUES (5)", true),
+    ("ALTER TABLE one ADD COLUMN a int", true),
+    ("SELECT raises_again()", true),
+    ("SELECT deep(10)", true),
+    ("SELECT nonsense FROM one", true),
+];
+
+#[test]
+fn memory_stays_flat_over_many_statements_of_each_kind() {
+    /// kB; what the allocators keep to themselves comes and goes.
+    const ALLOWED: u64 = 512;
+    let count = std::env::var("PGSS_RS_STATEMENTS").map_or(300, |n| n.parse::<u32>().unwrap());
+    let db = database();
+    for settings in [
+        &["pgss_rs.track=all"][..],
+        &[
+            "pgss_rs.track=all",
+            "pgss_rs.sample_rate=0.2",
+            "pgss_rs.max_overhead=1",
+            "pgss_rs.track_planning=on",
+        ],
+        &["pgss_rs.track=all", "pgss_rs.sample_rate=0.2", "pgss_rs.sample_slow_ms=1"],
+    ] {
+        let quiet = ["client_min_messages=error"];
+        let mut session = db.session_with(&[settings, &quiet[..]].concat());
+        for (sql, fails) in KINDS {
+            let mut run = |count: u32| {
+                for _ in 0..count {
+                    assert_eq!(session.batch_execute(sql).is_err(), *fails, "{sql}");
+                }
+                memory(&mut session)
+            };
+            run(count / 2 + 50);
+            let (before, after) = (run(50), run(count));
+            assert!(
+                after.0 <= before.0 + ALLOWED && after.1 <= before.1 + ALLOWED,
+                "{sql}: {before:?} {after:?}"
+            );
+        }
+    }
+    assert_eq!(number(&mut observe(db.cluster), "SELECT skipped FROM pgss_rs_info"), 0.0);
+}
+
+#[test]
+fn a_cancel_that_is_caught_counts_for_what_was_cancelled_alone() {
+    let db = database();
+    let mut session = db.session_with(&["pgss_rs.track=all", "statement_timeout=50ms"]);
+    session.batch_execute("SELECT sleeps()").unwrap();
+    assert_eq!((calls(&db, "SELECT sleeps()", true), errors(&db, "SELECT sleeps()", true)), (1.0, 0.0));
+    let slept = "SELECT pg_sleep($1) FROM one";
+    assert_eq!((calls(&db, slept, false), errors(&db, slept, false)), (0.0, 1.0));
+    assert_eq!(db.number("sum(cancels)", "true"), 1.0);
+    assert_eq!(calls(&db, "SELECT a FROM one", false), 1.0);
+    // the next one is at the top
+    session.batch_execute("SELECT a FROM one").unwrap();
+    assert_eq!(calls(&db, "SELECT a FROM one", true), 1.0);
+}
+
+#[test]
+fn a_deadlock_counts_for_the_one_that_is_ended_by_it() {
+    let db = database();
+    db.prepare("INSERT INTO parent VALUES (1), (2)");
+    let mut sessions = [0, 1].map(|_| db.session_with(&["pgss_rs.track=all", "deadlock_timeout=20ms"]));
+    for (n, session) in sessions.iter_mut().enumerate() {
+        session.batch_execute(&format!("BEGIN; UPDATE parent SET a = a WHERE a = {}", n + 1)).unwrap();
+    }
+    let threads: Vec<_> = sessions
+        .into_iter()
+        .zip([2, 1])
+        .map(|(mut session, other)| {
+            std::thread::spawn(move || {
+                let result = session.batch_execute(&format!("UPDATE parent SET a = a WHERE a = {other}"));
+                let code = result.err().map(|e| e.code().unwrap().code().to_owned());
+                session.batch_execute("COMMIT; SELECT a FROM one").unwrap();
+                code
+            })
+        })
+        .collect();
+    let mut codes: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    codes.sort();
+    assert_eq!(codes, [None, Some("40P01".to_owned())]);
+    let update = "UPDATE parent SET a = a WHERE a = $1";
+    assert_eq!((calls(&db, update, true), errors(&db, update, true)), (3.0, 1.0));
+    assert_eq!(calls(&db, "SELECT a FROM one", true), 2.0);
+}
+
+#[test]
+fn running_out_of_disk_or_patience_counts_once() {
+    let db = database();
+    for (settings, sql, text, code) in [
+        (
+            &["temp_file_limit=64kB", "work_mem=64kB"][..],
+            "SELECT a FROM generate_series(1, 50000) a ORDER BY -a",
+            "SELECT a FROM generate_series($1, $2) a ORDER BY -a",
+            "53400",
+        ),
+        (&["lock_timeout=20ms"], "LOCK TABLE one", "LOCK TABLE one", "25P01"),
+        (&["lock_timeout=20ms"], "DELETE FROM one", "DELETE FROM one", "55P03"),
+    ] {
+        let mut holder = db.session_with(&["pgss_rs.track=none"]);
+        holder.batch_execute("BEGIN; LOCK TABLE one IN SHARE MODE").unwrap();
+        let mut session = db.session_with(&[settings, &["pgss_rs.track=all"]].concat());
+        for _ in 0..3 {
+            assert_eq!(sqlstate_of(&mut session, sql), code, "{sql}");
+        }
+        // a client hears of an error before it is counted
+        session.batch_execute("").unwrap();
+        // the lock that its analysis waits for comes before there is an identifier
+        let counted = errors(&db, text, true);
+        assert_eq!(counted, if code == "55P03" { 0.0 } else { 3.0 }, "{sql}");
+        holder.batch_execute("ROLLBACK").unwrap();
+        session.batch_execute("SELECT a FROM one").unwrap();
+        assert!(calls(&db, "SELECT a FROM one", true) > 0.0);
+        db.reset();
+    }
+}
+
+struct Storm {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    done: AtomicBool,
+}
+
+/// Executes until it is over; connects again when it is terminated.
+fn work(config: &postgres::Config, storm: &Storm, sql: &str) {
+    while !storm.done.load(Ordering::Relaxed) {
+        // a new backend may be terminated before it says anything
+        let Ok(mut session) = config.connect(NoTls) else { continue };
+        while !storm.done.load(Ordering::Relaxed) {
+            match session.batch_execute(sql) {
+                Ok(()) => storm.succeeded.fetch_add(1, Ordering::Relaxed),
+                Err(e) => {
+                    storm.failed.fetch_add(1, Ordering::Relaxed);
+                    let code = e.code().map(|c| c.code().to_owned());
+                    match code.as_deref() {
+                        Some("57014") => continue,
+                        None | Some("57P01") => break,
+                        other => panic!("{other:?}: {e}"),
+                    }
+                }
+            };
+        }
+    }
+}
+
+#[test]
+fn a_storm_of_cancels_and_terminations_leaves_counts_and_levels_right() {
+    let db = database();
+    db.prepare(
+        "CREATE FUNCTION storms() RETURNS int LANGUAGE plpgsql AS
+           'BEGIN
+              FOR i IN 1 .. 20 LOOP
+                BEGIN PERFORM divides(); EXCEPTION WHEN division_by_zero THEN END;
+                PERFORM deep(0) FROM one WHERE a = 2;
+                PERFORM a FROM one;
+              END LOOP;
+              RETURN 1;
+            END'",
+    );
+    let storm = Arc::new(Storm {
+        succeeded: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        done: AtomicBool::new(false),
+    });
+    let mut config = crate::servers::config(db.cluster, &db.name);
+    config.options("-c pgss_rs.track=all");
+    let workers: Vec<_> = (0..4)
+        .map(|_| {
+            let (config, storm) = (config.clone(), Arc::clone(&storm));
+            std::thread::spawn(move || work(&config, &storm, "SELECT storms()"))
+        })
+        .collect();
+    let mut observer = observe(db.cluster);
+    for n in 0..150 {
+        let how = if n % 5 == 0 { "pg_terminate_backend" } else { "pg_cancel_backend" };
+        rows(
+            &mut observer,
+            &format!(
+                "SELECT {how}(pid) FROM pg_stat_activity WHERE datname = '{}' ORDER BY random() LIMIT 1",
+                db.name
+            ),
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    storm.done.store(true, Ordering::Relaxed);
+    workers.into_iter().for_each(|w| w.join().unwrap());
+    let (ok, failed) = (storm.succeeded.load(Ordering::Relaxed), storm.failed.load(Ordering::Relaxed));
+    let (calls_, errors_) = (calls(&db, "SELECT storms()", true), errors(&db, "SELECT storms()", true));
+    // one that is cancelled before it is analysed is not counted; after its end it is already
+    assert!(
+        ok as f64 <= calls_ && calls_ + errors_ <= (ok + failed) as f64,
+        "{ok} {failed}: {calls_} {errors_}"
+    );
+    assert!(ok > 20 && errors_ > 5.0, "{ok} {errors_}");
+    // only the client's statements are at the top, and only they; each of them has 20 rounds
+    let others = "toplevel AND query NOT IN ('SELECT storms()') AND calls + errors > 0";
+    assert_eq!(db.number("count(*)", others), 0.0, "{:?}", db.entries());
+    assert_eq!(calls(&db, "SELECT storms()", false), 0.0);
+    let rounds = calls(&db, "SELECT a FROM one", false);
+    assert!(20.0 * ok as f64 <= rounds && rounds <= 20.0 * (ok + failed) as f64, "{ok} {failed} {rounds}");
+}
+
+/// The backend may have little more memory than it has.
+#[test]
+fn without_memory_a_session_goes_on_and_so_does_its_counting() {
+    let db = database();
+    let mut session = db.session_with(&["pgss_rs.track=all"]);
+    session.batch_execute("SELECT catches()").unwrap();
+    let pid = value(&mut session, "SELECT pg_backend_pid()");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let size: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
+    let limit = format!("--as={}", (size + 4096) * 1024);
+    // by the server's own user, who may always lower it
+    let owner = std::fs::metadata(db.cluster.data_dir()).unwrap();
+    let mut prlimit = Command::new("prlimit");
+    prlimit.args(["--pid", &pid, &limit]).uid(owner.uid()).gid(owner.gid());
+    assert!(prlimit.status().unwrap().success());
+    for n in 0..40 {
+        for sql in [
+            "SELECT length(repeat('x', 100000000)) FROM one".to_owned(),
+            "DO 'BEGIN PERFORM repeat(''x'', 100000000); EXCEPTION WHEN out_of_memory THEN PERFORM divides(); END'"
+                .to_owned(),
+            format!("SELECT /* {} */ {} FROM one", "x".repeat(300_000), &distinct(n)[7..]),
+            "SELECT string_agg(a::text, 'x') FROM generate_series(1, 1000000) a".to_owned(),
+            "SELECT deep(30)".to_owned(),
+            "SELECT catches()".to_owned(),
+        ] {
+            if let Err(e) = session.batch_execute(&sql) {
+                let code = e.code().unwrap_or_else(|| panic!("{}: {e}", &sql[..60.min(sql.len())])).code();
+                assert!(["53200", "22012"].contains(&code), "{e}");
+            }
+        }
+    }
+    assert!(errors(&db, "SELECT length(repeat($1, $2)) FROM one", true) > 0.0);
+    let before = calls(&db, "SELECT catches()", true);
+    for _ in 0..5 {
+        session.batch_execute("SELECT catches()").unwrap();
+    }
+    assert_eq!(calls(&db, "SELECT catches()", true), before + 5.0);
+    assert_eq!(calls(&db, "SELECT catches()", false), 0.0);
+}
+
+/// A library that refuses memory to pgss_rs, built here.
+fn failing_malloc(directory: PathBuf) -> PathBuf {
+    let library = directory.join(format!("pgss_rs.failing_malloc.{}.so", std::process::id()));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/pg_test/cluster/failing_malloc.c");
+    let built = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(built.unwrap().success());
+    library
+}
+
+#[test]
+fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
+    let library = failing_malloc(std::env::temp_dir());
+    let switch = library.with_extension("on");
+    let cluster = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
+        .setting("shared_preload_libraries", "pgss_rs")
+        .setting("pgss_rs.max", "100")
+        .start()
+        .unwrap();
+    connect(&cluster, SUPERUSER).batch_execute(&format!("CREATE EXTENSION pgss_rs; {OBJECTS}")).unwrap();
+    std::fs::write(&switch, "").unwrap();
+    for round in 0..20 {
+        let settings = ["sample_rate=1", "sample_rate=0.5", "max_overhead=1", "sample_slow_ms=0"][round % 4];
+        let mut config = crate::servers::config(&cluster, SUPERUSER);
+        config.options(&format!("-c pgss_rs.track=all -c client_min_messages=error -c pgss_rs.{settings}"));
+        let mut session = config.connect(NoTls).unwrap();
+        for n in 0..20 {
+            for (sql, fails) in KINDS {
+                let result = session.batch_execute(sql);
+                assert_eq!(result.is_err(), *fails, "{sql}: {result:?}");
+            }
+            session.batch_execute(&distinct(n * 20 + round as u32)).unwrap();
+            session.execute("SELECT deep($1 - 1) WHERE $1 > 5", &[&1i32]).unwrap();
+        }
+    }
+    std::fs::remove_file(&switch).unwrap();
+    let log = cluster.log();
+    assert!(!log.contains("was terminated by signal") && !log.contains("panicked"), "{log}");
+    // it did work, and does
+    let mut session = connect(&cluster, SUPERUSER);
+    assert!(number(&mut session, "SELECT sum(calls) FROM pgss_rs_stats") > 100.0);
+    session.batch_execute("SELECT pgss_rs_reset(); SELECT a FROM one; SELECT a FROM one").unwrap();
+    assert_eq!(
+        number(&mut session, "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT a FROM one'"),
+        2.0
+    );
+    drop(cluster);
+    std::fs::remove_file(library).unwrap();
+}
+
+/// Decoding begins and rolls back a subtransaction of its own, whatever comes of it.
+#[test]
+fn logical_decoding_in_a_statement_leaves_the_level_right() {
+    if lacks("test_decoding") {
+        return;
+    }
+    let cluster =
+        start(&[("shared_preload_libraries", "pgss_rs"), ("wal_level", "logical"), ("pgss_rs.track", "all")]);
+    let mut session = connect(&cluster, SUPERUSER);
+    session.batch_execute(&format!("CREATE EXTENSION pgss_rs; {OBJECTS}")).unwrap();
+    let create = "SELECT pg_create_logical_replication_slot('slot', 'test_decoding')";
+    session.batch_execute(create).unwrap();
+    session.batch_execute("INSERT INTO parent VALUES (1), (2)").unwrap();
+    session
+        .batch_execute(
+            "CREATE FUNCTION decodes(option text) RETURNS bigint LANGUAGE plpgsql AS
+               'DECLARE n bigint; BEGIN
+                  n := (SELECT count(*) FROM pg_logical_slot_peek_changes(''slot'', NULL, NULL, option, ''1''));
+                  PERFORM a FROM one;
+                  RETURN n;
+                END'",
+        )
+        .unwrap();
+    for _ in 0..2 {
+        session.batch_execute("BEGIN").unwrap();
+        assert!(number(&mut session, "SELECT decodes('include-xids')") > 0.0);
+        session.batch_execute("SELECT a FROM one; COMMIT").unwrap();
+        assert_eq!(sqlstate_of(&mut session, "SELECT decodes('no-such-option')"), "22023");
+        session.batch_execute("SELECT a FROM one").unwrap();
+    }
+    let counted = "SELECT toplevel || ' ' || calls || ' ' || errors FROM pgss_rs_stats WHERE query = ";
+    let mut told = |query: &str| rows(&mut session, &format!("{counted} '{query}' ORDER BY toplevel"));
+    let rows_of = |rows: &[&str]| rows.iter().map(|r| vec![Some((*r).to_owned())]).collect::<Vec<_>>();
+    assert_eq!(told("SELECT a FROM one"), rows_of(&["false 2 0", "true 4 0"]));
+    assert_eq!(told("SELECT decodes($1)"), rows_of(&["true 2 2"]));
+}
