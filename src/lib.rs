@@ -43,7 +43,8 @@ pub mod textpool;
 pub mod ticks;
 pub mod variance;
 
-#[cfg(all(test, not(loom)))]
+// not once more inside a server
+#[cfg(all(test, not(loom), not(feature = "server")))]
 mod simulation;
 
 #[allow(unsafe_code)]

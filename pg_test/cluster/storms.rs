@@ -489,7 +489,10 @@ impl Model<'_> {
         let result = work(self);
         self.level -= 1;
         match result {
-            Ok(()) => Ok(self.succeeded(name, self.level)),
+            Ok(()) => {
+                self.succeeded(name, self.level);
+                Ok(())
+            }
             Err(class) => Err(self.failed(name, class)),
         }
     }
