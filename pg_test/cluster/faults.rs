@@ -84,7 +84,7 @@ const KINDS: &[(&str, bool)] = &[
 fn memory_stays_flat_over_many_statements_of_each_kind() {
     /// kB; what the allocators keep to themselves comes and goes.
     const ALLOWED: u64 = 512;
-    let count = std::env::var("PGSS_RS_STATEMENTS").map_or(300, |n| n.parse::<u32>().unwrap());
+    let count = std::env::var("PGSS_RS_STATEMENTS").map_or(100, |n| n.parse::<u32>().unwrap());
     let db = database();
     for settings in [
         &["pgss_rs.track=all"][..],
@@ -246,7 +246,7 @@ fn a_storm_of_cancels_and_terminations_leaves_counts_and_levels_right() {
         })
         .collect();
     let mut observer = observe(db.cluster);
-    for n in 0..150 {
+    for n in 0..120 {
         let how = if n % 5 == 0 { "pg_terminate_backend" } else { "pg_cancel_backend" };
         rows(
             &mut observer,
@@ -291,7 +291,7 @@ fn without_memory_a_session_goes_on_and_so_does_its_counting() {
     let mut prlimit = Command::new("prlimit");
     prlimit.args(["--pid", &pid, &limit]).uid(owner.uid()).gid(owner.gid());
     assert!(prlimit.status().unwrap().success());
-    for n in 0..40 {
+    for n in 0..15 {
         for sql in [
             "SELECT length(repeat('x', 100000000)) FROM one".to_owned(),
             "DO 'BEGIN PERFORM repeat(''x'', 100000000); EXCEPTION WHEN out_of_memory THEN PERFORM divides(); END'"
@@ -338,17 +338,17 @@ fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
         .unwrap();
     connect(&cluster, SUPERUSER).batch_execute(&format!("CREATE EXTENSION pgss_rs; {OBJECTS}")).unwrap();
     std::fs::write(&switch, "").unwrap();
-    for round in 0..20 {
+    for round in 0..12 {
         let settings = ["sample_rate=1", "sample_rate=0.5", "max_overhead=1", "sample_slow_ms=0"][round % 4];
         let mut config = crate::servers::config(&cluster, SUPERUSER);
         config.options(&format!("-c pgss_rs.track=all -c client_min_messages=error -c pgss_rs.{settings}"));
         let mut session = config.connect(NoTls).unwrap();
-        for n in 0..20 {
+        for n in 0..12 {
             for (sql, fails) in KINDS {
                 let result = session.batch_execute(sql);
                 assert_eq!(result.is_err(), *fails, "{sql}: {result:?}");
             }
-            session.batch_execute(&distinct(n * 20 + round as u32)).unwrap();
+            session.batch_execute(&distinct(n * 12 + round as u32)).unwrap();
             session.execute("SELECT deep($1 - 1) WHERE $1 > 5", &[&1i32]).unwrap();
         }
     }
