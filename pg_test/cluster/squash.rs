@@ -282,6 +282,25 @@ fn the_setting_works_at_once_and_for_texts_that_came_before() {
     }
 }
 
+/// On 16 and 17 an identifier takes more stack than analysis does.
+#[test]
+fn after_a_statement_that_is_too_deep_for_an_identifier_all_are_grouped_as_before() {
+    let db = ALONE.database();
+    let mut session = db.session();
+    let (mut works, mut too_deep) = (1, 100_000);
+    while too_deep - works > 1 {
+        let depth = (works + too_deep) / 2;
+        let casts = "::int::numeric(5, 2)".repeat(depth);
+        let failed = session.batch_execute(&format!("PREPARE p AS SELECT 0{casts}; DEALLOCATE p")).is_err();
+        *(if failed { &mut too_deep } else { &mut works }) = depth;
+    }
+    assert!(works > 500, "{works}");
+    for list in ["1, 2", "1, 2, 3"] {
+        session.batch_execute(&format!("SELECT 1 IN ({list})")).unwrap();
+    }
+    assert_eq!(db.calls("SELECT $1 IN ($2 /*, ... */)"), (2, 0));
+}
+
 #[test]
 fn parameters_are_numbered_anew_beside_lists() {
     let db = ALONE.database();

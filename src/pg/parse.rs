@@ -337,11 +337,12 @@ pub(super) unsafe fn jumble(
     query: *mut pg_sys::Query,
     source: *const core::ffi::c_char,
 ) -> *mut pg_sys::JumbleState {
-    // SAFETY: the caller's promise; plain writes of a flag that the function asserts. An ERROR, for want of memory or
-    // stack, would leave it set, whereupon the server computes the identifiers itself.
+    // SAFETY: the caller's promise; plain reads and writes of a flag that the function asserts.
     unsafe {
-        let asked = pg_sys::query_id_enabled;
-        pg_sys::query_id_enabled = true;
+        if !pg_sys::query_id_enabled {
+            ENABLED.set(true);
+            pg_sys::query_id_enabled = true;
+        }
         #[cfg(feature = "pg15")]
         let jstate = raw::JumbleQuery(query, source);
         #[cfg(not(feature = "pg15"))]
@@ -349,8 +350,21 @@ pub(super) unsafe fn jumble(
             let _ = source;
             raw::JumbleQuery(query)
         };
-        pg_sys::query_id_enabled = asked;
+        put_back();
         jstate
+    }
+}
+
+/// Whether it was done here that identifiers are enabled.
+static ENABLED: Local<bool> = Local::new(false);
+
+/// Puts back what [`jumble`] has enabled. At an abort, too: it may be after an ERROR in JumbleQuery, for want of memory or
+/// stack. Otherwise the server would compute identifiers itself from then on, and they would pass for another module's.
+#[inline(always)]
+pub(super) fn put_back() {
+    if ENABLED.replace(false) {
+        // SAFETY: a plain write of a variable of the backend's own.
+        unsafe { pg_sys::query_id_enabled = false };
     }
 }
 

@@ -1,6 +1,7 @@
 //! Callbacks at the end of transactions and at both ends of subtransactions.
 
 use super::local::Local;
+use super::parse;
 use core::ffi::c_void;
 use pgrx::pg_sys;
 
@@ -32,7 +33,10 @@ unsafe extern "C-unwind" fn transaction<H: TransactionHooks>(
         pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT | pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => {
             H::committing()
         }
-        pg_sys::XactEvent::XACT_EVENT_ABORT => H::aborted(),
+        pg_sys::XactEvent::XACT_EVENT_ABORT => {
+            parse::put_back();
+            H::aborted();
+        }
         _ => {}
     }
 }
@@ -46,7 +50,10 @@ unsafe extern "C-unwind" fn subtransaction<H: TransactionHooks>(
     match event {
         pg_sys::SubXactEvent::SUBXACT_EVENT_START_SUB => H::subtransaction_begun(id),
         pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => H::subtransaction_committed(id),
-        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => H::subtransaction_aborted(id),
+        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => {
+            parse::put_back();
+            H::subtransaction_aborted(id);
+        }
         _ => {}
     }
 }
