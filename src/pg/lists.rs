@@ -59,6 +59,7 @@ pub use cutting::cut;
 mod cutting {
     use super::{Squashed, cells};
     use crate::pg::raw;
+    use crate::pg::statement::Statement;
     use core::ffi::{c_char, c_void};
     use core::ptr::null_mut;
     use pgrx::pg_sys::{self, List, Node, NodeTag};
@@ -74,12 +75,15 @@ mod cutting {
     /// Takes the lists that count as one out of a statement; `None` if there is none.
     ///
     /// # Safety
-    /// A statement that was just analysed, and its source.
+    /// A statement that was just analysed, and its source, which is not null.
     pub unsafe fn cut(query: *mut pg_sys::Query, source: *const c_char) -> Option<Cut> {
         // SAFETY: the caller's promise. Whatever the server's functions raise jumps over frames with nothing to drop.
         unsafe {
+            let statement = Statement::new(0, source, (*query).stmt_location, (*query).stmt_len);
+            let (text, start) = statement.with_space_around();
             let mut found = Found {
-                source,
+                text,
+                start,
                 partial: null_mut(),
                 arrays: null_mut(),
                 lists: null_mut(),
@@ -126,8 +130,10 @@ mod cutting {
         }
     }
 
-    struct Found {
-        source: *const c_char,
+    struct Found<'a> {
+        /// The statement's, and where that begins in the source.
+        text: &'a [u8],
+        start: usize,
         /// What IN with columns among its elements was split into; its list is not all of what the brackets hold.
         partial: *mut pg_sys::ScalarArrayOpExpr,
         arrays: *mut List,
@@ -135,7 +141,7 @@ mod cutting {
         params: *mut List,
     }
 
-    impl Found {
+    impl Found<'_> {
         /// # Safety
         /// A live node.
         unsafe fn take(&mut self, array: *mut pg_sys::ArrayExpr, location: i32) {
@@ -146,19 +152,12 @@ mod cutting {
             }
         }
 
-        /// Whether one of the words stands at a place in the source.
-        ///
-        /// # Safety
-        /// A place in the source, or less than 0.
-        unsafe fn reads(&self, location: i32, words: &[&[u8]]) -> bool {
-            let Ok(at) = usize::try_from(location) else { return false };
-            let is = |word: &&[u8]| {
-                // SAFETY: the source ends with a zero, beyond which nothing is read as no word has one
-                word.iter()
-                    .enumerate()
-                    .all(|(n, c)| unsafe { *self.source.add(at + n) as u8 }.to_ascii_lowercase() == *c)
-            };
-            !self.source.is_null() && words.iter().any(is)
+        /// Whether one of the words stands at a place in the source. None does outside of the statement's text, as the
+        /// places of what a module has put into a statement may be.
+        fn reads(&self, location: i32, words: &[&[u8]]) -> bool {
+            let at = usize::try_from(location).ok().and_then(|at| at.checked_sub(self.start));
+            let rest = at.and_then(|at| self.text.get(at..)).unwrap_or_default();
+            words.iter().any(|word| rest.get(..word.len()).is_some_and(|is| is.eq_ignore_ascii_case(word)))
         }
     }
 

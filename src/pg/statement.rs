@@ -92,26 +92,27 @@ impl Statement {
     /// The source is not null, and the place is one in it.
     pub unsafe fn text_in_place(&self) -> &[u8] {
         // SAFETY: the caller's promise.
-        let text = unsafe { self.with_space_around() };
+        let (text, _) = unsafe { self.with_space_around() };
         let (lead, len) = statement_range(text, 0, 0);
         &text[lead..lead + len]
     }
 
-    /// The same with the white space around it.
+    /// The same with the white space around it, and where it begins in the source.
     ///
     /// # Safety
     /// As above.
     #[inline(always)]
-    unsafe fn with_space_around(&self) -> &[u8] {
+    pub(super) unsafe fn with_space_around(&self) -> (&[u8], usize) {
         let (start, len) = (self.location.max(0) as usize, usize::try_from(self.len).unwrap_or(0));
         // SAFETY: within a live C string, as `new` and the caller promise.
         unsafe {
             let begin = self.source.add(start);
-            if len > 0 && self.location >= 0 {
+            let text = if len > 0 && self.location >= 0 {
                 core::slice::from_raw_parts(begin.cast(), len)
             } else {
                 CStr::from_ptr(begin).to_bytes()
-            }
+            };
+            (text, start)
         }
     }
 
@@ -121,7 +122,7 @@ impl Statement {
     /// The place is one in the source.
     pub unsafe fn may_have_list(&self) -> bool {
         // SAFETY: not null, and the caller's promise.
-        !self.source.is_null() && may_have_list(unsafe { self.with_space_around() })
+        !self.source.is_null() && may_have_list(unsafe { self.with_space_around() }.0)
     }
 
     /// The statement's own text, and where it begins in the source.
