@@ -41,6 +41,8 @@ INSTALL_MAJOR = cargo pgrx install --pg-config "$$pg_config" --no-default-featur
 bench:
 	@$(SETUP); \
 	cargo pgrx install --release --pg-config "$$pg_config"; \
+	echo "== building the load driver (some minutes the first time)"; \
+	cargo build --release --no-default-features --features load --bin pgss_rs_load; \
 	cargo load -- --pg-config "$$pg_config" $(ARGS)
 
 bench-churn:

@@ -428,6 +428,7 @@ mod tests {
         };
         let mixed = ["throughput", "--workload", "churn", "--workload", "tpcb"];
         assert_eq!(protocols(&mixed), [Protocol::Simple, Protocol::Prepared]);
+        assert_eq!(protocols(&["--experiment", "planner-mail"]), [Protocol::Simple; 4]);
         assert_eq!(protocols(&["--workload", "zipf", "--protocol", "extended"]), [Protocol::Extended]);
         let refused = plans(&["--workload", "within-max", "--protocol", "prepared"]).unwrap_err().to_string();
         assert!(refused.starts_with("within-max has too many") && refused.contains("extended"), "{refused}");

@@ -167,11 +167,22 @@ impl Workload {
 
     /// What users expect of it: a text that comes once is not prepared, and scripts run as pgbench runs them.
     pub fn default_protocol(self) -> Protocol {
-        if self.is_of_distinct_statements() || self == Workload::Script {
+        // pg_stat_statements counts a prepared utility statement once, however often it is executed
+        if self.is_of_distinct_statements() || self.explains() || self == Workload::Script {
             Protocol::Simple
         } else {
             Protocol::Prepared
         }
+    }
+
+    fn explains(self) -> bool {
+        matches!(
+            self,
+            Workload::ExplainSelect
+                | Workload::ExplainInnerConst
+                | Workload::ExplainLeftConst
+                | Workload::ExplainSelfJoin
+        )
     }
 
     pub fn runs_in(self, protocol: Protocol) -> bool {
