@@ -73,8 +73,14 @@ impl ExecutorHooks for Hooks {
     }
 
     #[inline(always)]
-    fn run_passes(execution: Execution) -> bool {
-        nesting::is_at_ease(|| execution.queryid() != 0)
+    fn run_passes(execution: Execution) -> Passes {
+        if nesting::is_at_ease(|| execution.queryid() != 0) {
+            Passes::Yes
+        } else if nesting::is_certain() {
+            Passes::Perhaps
+        } else {
+            Passes::No
+        }
     }
 
     #[inline(always)]
@@ -93,7 +99,12 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn watched(execution: Execution, level: i32) -> Option<Started> {
-        is_watched(execution.queryid(), level).then(|| Started::now(level))
+        is_watched(execution.queryid(), level).then(|| Started {
+            level,
+            userid: server::user(),
+            tracked: true,
+            weight: 0.0,
+        })
     }
 
     #[inline(always)]

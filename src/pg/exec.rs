@@ -51,8 +51,8 @@ pub trait ExecutorHooks: 'static {
     fn start_passes() -> Passes;
     /// Decides where [`Passes::Perhaps`] did not.
     fn start_passes_then(execution: Execution) -> bool;
-    /// Whether a run that has no record may be passed by likewise.
-    fn run_passes(execution: Execution) -> bool;
+    /// Whether a run that has no record may be passed by likewise, or perhaps only if its failing is noticed.
+    fn run_passes(execution: Execution) -> Passes;
     fn passing() -> Self::Span;
     fn passed(span: Self::Span);
     /// What is known of an execution that is passed by, if its failing is to be noticed.
@@ -509,8 +509,13 @@ macro_rules! executor_run {
             // SAFETY: as in `executor_start`.
             unsafe {
                 let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
-                if !OPEN.get().is_null() || !H::run_passes(Execution::new(query)) {
+                if !OPEN.get().is_null() {
                     return run::<H>(query, direction, count, $($execute_once,)? next);
+                }
+                match H::run_passes(Execution::new(query)) {
+                    Passes::Yes => {}
+                    Passes::No => return run::<H>(query, direction, count, $($execute_once,)? next),
+                    Passes::Perhaps => return run_watched::<H>(query, direction, count, $($execute_once,)? next),
                 }
                 let span = H::passing();
                 next(query, direction, count $(, $execute_once)?);
@@ -542,6 +547,29 @@ macro_rules! executor_run {
                 let span = H::running(Node::record(node));
                 work::<H>(query, node, span, || next(query, direction, count $(, $execute_once)?));
                 H::ran(Execution::new(query), span, Node::record(node));
+            }
+        }
+
+        /// # Safety
+        /// As for the hook.
+        #[inline(never)]
+        unsafe fn run_watched<H: ExecutorHooks>(
+            query: *mut pg_sys::QueryDesc,
+            direction: pg_sys::ScanDirection::Type,
+            count: u64,
+            $($execute_once: bool,)?
+            next: unsafe extern "C-unwind" fn(
+                *mut pg_sys::QueryDesc,
+                pg_sys::ScanDirection::Type,
+                u64,
+                $(executor_run!(@type $execute_once))?
+            ),
+        ) {
+            // SAFETY: as in `run`.
+            unsafe {
+                let span = H::passing();
+                unrecorded::<H>(query, span, || next(query, direction, count $(, $execute_once)?));
+                H::passed(span);
             }
         }
 
