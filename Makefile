@@ -7,6 +7,7 @@
 # make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
+# make regress   SOURCE=/path/postgresql-15.x: PostgreSQL's own regression suite with the module and without, some minutes
 # make torture   random programs, crashes and stops by the hundred, and memory over many statements: some 20 minutes
 # make loom      the locks and stripes under a model checker: every order of their steps
 # make asan      the pure layer's tests under the address sanitizer; takes a nightly toolchain
@@ -21,7 +22,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors \
-	all-majors torture loom asan install package clean
+	all-majors regress torture loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -127,6 +128,12 @@ all-majors:
 		echo "== inside a server, PostgreSQL $$major"; \
 		( $(BUILD_MAJOR); $(INSIDE) pg$$major --no-default-features --features pg$$major ); \
 	done
+
+regress:
+	@[ -n "$(SOURCE)" ] || { echo "Say where PostgreSQL's source is: make regress SOURCE=/path/postgresql-15.x" >&2; exit 2; }; \
+	$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	pg_test/regress/run "$$pg_config" "$(SOURCE)"
 
 # What `test` does a few times, often. An error says what to set to repeat it.
 TORTURE = PGSS_RS_PROGRAMS=500 PGSS_RS_ROUNDS=50 PGSS_RS_STATEMENTS=20000
