@@ -1,6 +1,7 @@
 //! Keeps what recording costs a backend under a share of the time that its statements take (`pgss_rs.max_overhead`).
 //!
-//! Time goes by in windows of [`WINDOW`] executions. What one window saw tells the probabilities of the next: how often
+//! Time goes by in windows of [`LAST`] executions; the first ones are shorter, as they are let through whole, and many
+//! sessions are short. What one window saw tells the probabilities of the next: how often
 //! each statement came, how long all took together, and what recording one costs. If recording all that the sample rate
 //! wants would cost more than the share, hot statements are thinned first: all have the same limit of recordings per
 //! window, and a statement that comes less often keeps the full rate. (The limit is a water level: the largest L with sum
@@ -10,7 +11,9 @@
 //! Statements are told apart by some bits of a hash: those that fall together are thinned together, which costs precision
 //! and biases nothing. Client's statements that have no identifier before their draw are one statement here.
 
-const WINDOW: u32 = 1024;
+/// Executions in the first window. Each is twice as long as the one before, up to the last.
+const FIRST: u32 = 64;
+const LAST: u32 = 1024;
 const PLACES: usize = 256;
 /// The place of statements without an identifier.
 const UNNAMED: usize = PLACES;
@@ -23,7 +26,8 @@ pub struct Budget {
     wanted: [f32; PLACES + 1],
     /// Probabilities in this window, as fractions of the sample rate.
     kept: [f32; PLACES + 1],
-    /// Executions until the window's end.
+    /// Executions in this window, and until its end.
+    length: u32,
     left: u32,
     /// Recordings that were done without, as expected of the probabilities.
     thinned: f64,
@@ -33,7 +37,14 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { wanted: [0.0; PLACES + 1], kept: [1.0; PLACES + 1], left: WINDOW, thinned: 0.0, time: 0.0 }
+        Budget {
+            wanted: [0.0; PLACES + 1],
+            kept: [1.0; PLACES + 1],
+            length: FIRST,
+            left: FIRST,
+            thinned: 0.0,
+            time: 0.0,
+        }
     }
 }
 
@@ -75,13 +86,17 @@ impl Budget {
     /// Ends the window. Recording a statement costs `cost` ns, and all of it may take `share` of the statements' time from
     /// now on. How many recordings were done without in the window.
     pub fn next(&mut self, cost: f64, share: f64) -> f64 {
-        let level = level(&self.wanted, self.time * share / cost).max(LEAST);
+        let next = (2 * self.length).min(LAST);
+        // what is allowed in the next window, as if that were as long as this
+        let least = LEAST * f64::from(self.length) / f64::from(next);
+        let level = level(&self.wanted, self.time * share / cost).max(least);
         for (kept, wanted) in self.kept.iter_mut().zip(self.wanted) {
             let wanted = f64::from(wanted);
             *kept = if wanted > level { (level / wanted) as f32 } else { 1.0 };
         }
         let thinned = self.thinned;
-        (self.wanted, self.left, self.thinned, self.time) = ([0.0; PLACES + 1], WINDOW, 0.0, 0.0);
+        (self.wanted, self.thinned, self.time) = ([0.0; PLACES + 1], 0.0, 0.0);
+        (self.length, self.left) = (next, next);
         thinned
     }
 }
@@ -175,6 +190,15 @@ mod tests {
             let wanted = 1024.0 * 400.0 * rate;
             assert!((run.thinned / (wanted - recordings) - 1.0).abs() < 0.02, "{}", run.thinned);
         }
+    }
+
+    #[test]
+    fn in_a_short_session_only_its_beginning_is_recorded_whole() {
+        let run = run(&[(1, 1000, 1_000)], 1, 1.0, 100.0, 0.01);
+        // 64, and a tenth of the rest
+        let recorded = run.recorded[0].len();
+        assert!((100..250).contains(&recorded), "{recorded}");
+        assert_eq!(run.recorded[0][..64], [1.0; 64]);
     }
 
     #[test]

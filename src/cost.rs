@@ -58,13 +58,13 @@ impl Own {
     }
 }
 
-/// A measured recording of a statement that took so long is complete.
-pub fn recorded(own: Own, statement: u64) {
+/// A measured recording is complete. `statements`: what it adds to the statements' total time, ns.
+pub fn recorded(own: Own, statements: u64) {
     if let Some(table) = store::table() {
         let cost = &table.state.cost;
         cost.measured.fetch_add(1, Relaxed);
         cost.nanoseconds.fetch_add(own.nanoseconds, Relaxed);
-        cost.statements.fetch_add(statement, Relaxed);
+        cost.statements.fetch_add(statements, Relaxed);
     }
 }
 

@@ -211,7 +211,7 @@ pub struct Cost {
     pub measured: AtomicU64,
     /// What they took together, with the analyses.
     pub nanoseconds: AtomicU64,
-    /// What the statements took that they were of, ns.
+    /// What the statements took that they stand for, ns.
     pub statements: AtomicU64,
     /// Executions that were not looked at for the sake of `max_overhead`, and when that was so for the last time,
     /// microseconds of the server's epoch.

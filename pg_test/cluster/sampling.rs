@@ -327,6 +327,10 @@ fn counts_of_a_sample_that_were_evicted_are_kept_in_the_totals() {
     let calls = number(&mut session, sum);
     assert!((calls - f64::from(n)).abs() < SIGMAS * f64::from(n).sqrt(), "{calls}");
     assert_eq!(number(&mut session, "SELECT skipped FROM pgss_rs_info"), 0.0);
+    // however full it is, each stands for two
+    let others =
+        "SELECT count(*) FROM pgss_rs_stats WHERE calls <> 2 * sampled_calls AND query LIKE 'SELECT $1%'";
+    assert_eq!(number(&mut session, others), 0.0);
 }
 
 #[test]

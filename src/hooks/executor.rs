@@ -129,7 +129,7 @@ impl ExecutorHooks for Hooks {
 
     #[cold]
     fn measured(own: Own, record: &Record) {
-        cost::recorded(own, record.nanoseconds);
+        cost::recorded(own, (record.weight * record.nanoseconds as f64) as u64);
     }
 
     #[inline(always)]
