@@ -154,15 +154,8 @@ fn refreshing_what_is_right_leaves_the_grants_alone() {
     session.batch_execute("SELECT pgss_rs_refresh_compat()").unwrap();
     assert_eq!(value(&mut session, acl), before);
     // another major's view is replaced, and belongs to the extension again
-    session
-        .batch_execute(
-            "ALTER EXTENSION pgss_rs DROP VIEW pgss_compat.pg_stat_statements;
-             DROP VIEW pgss_compat.pg_stat_statements;
-             CREATE VIEW pgss_compat.pg_stat_statements AS SELECT 1 AS of_another_major;
-             ALTER EXTENSION pgss_rs ADD VIEW pgss_compat.pg_stat_statements;
-             SELECT pgss_rs_refresh_compat()",
-        )
-        .unwrap();
+    crate::servers::leave_as_pg_upgrade(&mut session);
+    session.batch_execute("SELECT pgss_rs_refresh_compat()").unwrap();
     session.batch_execute("SELECT userid, calls FROM pgss_compat.pg_stat_statements LIMIT 1").unwrap();
     session.batch_execute("DROP EXTENSION pgss_rs").unwrap();
     let left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'pg_stat_statements%'";

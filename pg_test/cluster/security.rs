@@ -412,15 +412,8 @@ fn operators_and_functions_in_the_extensions_schema_are_not_taken_for_the_server
         }
         // with that schema before the server's own
         session.batch_execute("SET search_path = public, pg_catalog").unwrap();
-        session
-            .batch_execute(
-                "ALTER EXTENSION pgss_rs DROP VIEW pgss_compat.pg_stat_statements;
-                 DROP VIEW pgss_compat.pg_stat_statements;
-                 CREATE VIEW pgss_compat.pg_stat_statements AS SELECT 1 AS of_another_major;
-                 ALTER EXTENSION pgss_rs ADD VIEW pgss_compat.pg_stat_statements;
-                 SELECT pgss_rs_refresh_compat()",
-            )
-            .unwrap();
+        crate::servers::leave_as_pg_upgrade(&mut session);
+        session.batch_execute("SELECT pgss_rs_refresh_compat()").unwrap();
         session.batch_execute("TABLE pgss_rs_top; TABLE pgss_compat.pg_stat_statements").unwrap();
         assert_eq!(strange_dependencies(&db), [[None; 0]; 0], "{version}");
     }

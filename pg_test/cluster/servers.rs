@@ -207,6 +207,18 @@ pub fn distinct(n: u32) -> String {
     format!("SELECT 1{operators}")
 }
 
+/// Has `pgss_compat` hold another major's view, as pg_upgrade leaves it.
+pub fn leave_as_pg_upgrade(session: &mut Client) {
+    session
+        .batch_execute(
+            "ALTER EXTENSION pgss_rs DROP VIEW pgss_compat.pg_stat_statements;
+             DROP VIEW pgss_compat.pg_stat_statements;
+             CREATE VIEW pgss_compat.pg_stat_statements AS SELECT 1 AS of_another_major;
+             ALTER EXTENSION pgss_rs ADD VIEW pgss_compat.pg_stat_statements",
+        )
+        .unwrap();
+}
+
 /// What one entry shows. Names as the columns'.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {

@@ -111,15 +111,7 @@ fn warnings(db: &Database, sql: &str) -> Vec<(String, String)> {
 fn info_warns_of_objects_that_are_not_of_this_server_or_library() {
     let (db, mut session) = created(NEWEST);
     assert_eq!(warnings(&db, "SELECT * FROM pgss_rs_info"), []);
-    // as pg_upgrade leaves it
-    session
-        .batch_execute(
-            "ALTER EXTENSION pgss_rs DROP VIEW pgss_compat.pg_stat_statements;
-             DROP VIEW pgss_compat.pg_stat_statements;
-             CREATE VIEW pgss_compat.pg_stat_statements AS SELECT 1 AS of_another_major;
-             ALTER EXTENSION pgss_rs ADD VIEW pgss_compat.pg_stat_statements",
-        )
-        .unwrap();
+    crate::servers::leave_as_pg_upgrade(&mut session);
     assert_eq!(value(&mut session, "SELECT compat_current FROM pgss_rs_info"), "f");
     let [(message, hint)] = warnings(&db, "SELECT * FROM pgss_rs_info").try_into().unwrap();
     assert!(

@@ -388,6 +388,8 @@ pub fn install<H: ExecutorHooks>() {
     }
 }
 
+type Start = unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32);
+
 unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32) {
     // SAFETY: called by the server with a live QueryDesc; nothing in this frame needs dropping when an ERROR jumps
     // over it.
@@ -407,11 +409,7 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
 /// # Safety
 /// As for the hook.
 #[inline(never)]
-unsafe fn perhaps_start<H: ExecutorHooks>(
-    query: *mut pg_sys::QueryDesc,
-    eflags: i32,
-    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
-) {
+unsafe fn perhaps_start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
     // SAFETY: as in `executor_start`.
     unsafe {
         if !H::start_passes_then(Execution::new(query)) {
@@ -426,11 +424,7 @@ unsafe fn perhaps_start<H: ExecutorHooks>(
 /// # Safety
 /// As for the hook.
 #[inline(never)]
-unsafe fn start<H: ExecutorHooks>(
-    query: *mut pg_sys::QueryDesc,
-    eflags: i32,
-    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
-) {
+unsafe fn start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
     // SAFETY: as in `executor_start`.
     unsafe {
         if H::is_measured() {
@@ -448,11 +442,7 @@ unsafe fn start<H: ExecutorHooks>(
 /// As for the hook.
 #[cold]
 #[inline(never)]
-unsafe fn start_measured<H: ExecutorHooks>(
-    query: *mut pg_sys::QueryDesc,
-    eflags: i32,
-    next: unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, i32),
-) {
+unsafe fn start_measured<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
     // SAFETY: as in `executor_start`.
     unsafe {
         let mut own = H::Own::default();
@@ -497,6 +487,11 @@ unsafe fn open<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, started: H::Star
     }
 }
 
+#[cfg(not(feature = "pg18"))]
+type Run = unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, pg_sys::ScanDirection::Type, u64, bool);
+#[cfg(feature = "pg18")]
+type Run = unsafe extern "C-unwind" fn(*mut pg_sys::QueryDesc, pg_sys::ScanDirection::Type, u64);
+
 /// The run hook; until 17 it has one argument more, which is handed on.
 macro_rules! executor_run {
     ($($execute_once:ident: bool)?) => {
@@ -531,12 +526,7 @@ macro_rules! executor_run {
             direction: pg_sys::ScanDirection::Type,
             count: u64,
             $($execute_once: bool,)?
-            next: unsafe extern "C-unwind" fn(
-                *mut pg_sys::QueryDesc,
-                pg_sys::ScanDirection::Type,
-                u64,
-                $(executor_run!(@type $execute_once))?
-            ),
+            next: Run,
         ) {
             // SAFETY: as in `executor_start`. While the execution runs its memory context, hence its node, stays.
             unsafe {
@@ -558,12 +548,7 @@ macro_rules! executor_run {
             direction: pg_sys::ScanDirection::Type,
             count: u64,
             $($execute_once: bool,)?
-            next: unsafe extern "C-unwind" fn(
-                *mut pg_sys::QueryDesc,
-                pg_sys::ScanDirection::Type,
-                u64,
-                $(executor_run!(@type $execute_once))?
-            ),
+            next: Run,
         ) {
             // SAFETY: as in `run`.
             unsafe {
@@ -583,12 +568,7 @@ macro_rules! executor_run {
             direction: pg_sys::ScanDirection::Type,
             count: u64,
             $($execute_once: bool,)?
-            next: unsafe extern "C-unwind" fn(
-                *mut pg_sys::QueryDesc,
-                pg_sys::ScanDirection::Type,
-                u64,
-                $(executor_run!(@type $execute_once))?
-            ),
+            next: Run,
         ) {
             // SAFETY: as in `run`.
             unsafe {
@@ -602,7 +582,6 @@ macro_rules! executor_run {
             }
         }
     };
-    (@type $execute_once:ident) => { bool };
 }
 
 #[cfg(not(feature = "pg18"))]
