@@ -77,8 +77,107 @@ LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION pgss_rs_stats(boolean, integer, timestamp with time zone) IS
     'statistics of all statements: one row for each user, database, level and normalised statement';
 
+-- What the views are made of; text_of is NULL where query is the whole text.
+CREATE FUNCTION pgss_rs_entries(
+    OUT userid oid,
+    OUT dbid oid,
+    OUT toplevel boolean,
+    OUT queryid bigint,
+    OUT query text,
+    OUT plans bigint,
+    OUT total_plan_time double precision,
+    OUT min_plan_time double precision,
+    OUT max_plan_time double precision,
+    OUT mean_plan_time double precision,
+    OUT stddev_plan_time double precision,
+    OUT calls bigint,
+    OUT total_exec_time double precision,
+    OUT min_exec_time double precision,
+    OUT max_exec_time double precision,
+    OUT mean_exec_time double precision,
+    OUT stddev_exec_time double precision,
+    OUT rows bigint,
+    OUT shared_blks_hit bigint,
+    OUT shared_blks_read bigint,
+    OUT shared_blks_dirtied bigint,
+    OUT shared_blks_written bigint,
+    OUT local_blks_hit bigint,
+    OUT local_blks_read bigint,
+    OUT local_blks_dirtied bigint,
+    OUT local_blks_written bigint,
+    OUT temp_blks_read bigint,
+    OUT temp_blks_written bigint,
+    OUT shared_blk_read_time double precision,
+    OUT shared_blk_write_time double precision,
+    OUT local_blk_read_time double precision,
+    OUT local_blk_write_time double precision,
+    OUT temp_blk_read_time double precision,
+    OUT temp_blk_write_time double precision,
+    OUT wal_records bigint,
+    OUT wal_fpi bigint,
+    OUT wal_bytes numeric,
+    OUT wal_buffers_full bigint,
+    OUT jit_functions bigint,
+    OUT jit_generation_time double precision,
+    OUT jit_inlining_count bigint,
+    OUT jit_inlining_time double precision,
+    OUT jit_optimization_count bigint,
+    OUT jit_optimization_time double precision,
+    OUT jit_emission_count bigint,
+    OUT jit_emission_time double precision,
+    OUT jit_deform_count bigint,
+    OUT jit_deform_time double precision,
+    OUT parallel_workers_to_launch bigint,
+    OUT parallel_workers_launched bigint,
+    OUT generic_plan_calls bigint,
+    OUT custom_plan_calls bigint,
+    OUT stats_since timestamp with time zone,
+    OUT minmax_stats_since timestamp with time zone,
+    OUT sampled_calls bigint,
+    OUT calls_stderr double precision,
+    OUT total_exec_time_stderr double precision,
+    OUT p50_exec_time double precision,
+    OUT p90_exec_time double precision,
+    OUT p95_exec_time double precision,
+    OUT p99_exec_time double precision,
+    OUT errors bigint,
+    OUT cancels bigint,
+    OUT total_error_time double precision,
+    OUT first_exec timestamp with time zone,
+    OUT last_exec timestamp with time zone,
+    OUT query_truncated boolean,
+    OUT text_of bigint
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgss_rs_entries_wrapper'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION pgss_rs_entries() IS
+    'for the view: statistics with the beginnings of long texts';
+
+CREATE FUNCTION pgss_rs_entry_text(text_of bigint)
+RETURNS text
+AS 'MODULE_PATHNAME', 'pgss_rs_entry_text_wrapper'
+LANGUAGE C STRICT STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION pgss_rs_entry_text(bigint) IS
+    'for the views: the whole text of an entry, if it is still there';
+
 CREATE VIEW pgss_rs_stats AS
-    SELECT * FROM pgss_rs_stats(true);
+    SELECT
+        userid, dbid, toplevel, queryid, coalesce(pgss_rs_entry_text(text_of), query) AS query, plans,
+        total_plan_time, min_plan_time, max_plan_time, mean_plan_time, stddev_plan_time, calls, total_exec_time,
+        min_exec_time, max_exec_time, mean_exec_time, stddev_exec_time, rows, shared_blks_hit, shared_blks_read,
+        shared_blks_dirtied, shared_blks_written, local_blks_hit, local_blks_read, local_blks_dirtied,
+        local_blks_written, temp_blks_read, temp_blks_written, shared_blk_read_time, shared_blk_write_time,
+        local_blk_read_time, local_blk_write_time, temp_blk_read_time, temp_blk_write_time, wal_records, wal_fpi,
+        wal_bytes, wal_buffers_full, jit_functions, jit_generation_time, jit_inlining_count, jit_inlining_time,
+        jit_optimization_count, jit_optimization_time, jit_emission_count, jit_emission_time, jit_deform_count,
+        jit_deform_time, parallel_workers_to_launch, parallel_workers_launched, generic_plan_calls, custom_plan_calls,
+        stats_since, minmax_stats_since, sampled_calls, calls_stderr, total_exec_time_stderr, p50_exec_time,
+        p90_exec_time, p95_exec_time, p99_exec_time, errors, cancels, total_error_time, first_exec, last_exec,
+        query_truncated
+    FROM pgss_rs_entries();
 
 CREATE FUNCTION pgss_rs_stats_and_reset(
     showtext boolean DEFAULT true,
@@ -259,7 +358,7 @@ GRANT USAGE ON SCHEMA pgss_compat TO PUBLIC;
 
 CREATE FUNCTION pgss_rs_refresh_compat()
 RETURNS void
-AS 'MODULE_PATHNAME', 'pgss_rs_refresh_compat_wrapper'
+AS 'MODULE_PATHNAME', 'pgss_rs_refresh_compat_0_2_wrapper'
 LANGUAGE C STRICT VOLATILE SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION pgss_rs_refresh_compat() IS

@@ -30,8 +30,8 @@ const TIME: &str = "timestamp with time zone";
 /// The oldest major there is.
 const ALWAYS: u16 = 15;
 
-/// In order: contrib 1.13's, then ours.
-pub const COLUMNS: [Column; 67] = [
+/// In order: contrib 1.13's, then ours; the last is for the views alone.
+pub const COLUMNS: [Column; 68] = [
     column("userid", "oid", ALWAYS),
     column("dbid", "oid", ALWAYS),
     column("toplevel", "boolean", ALWAYS),
@@ -99,6 +99,7 @@ pub const COLUMNS: [Column; 67] = [
     column("first_exec", TIME, OURS),
     column("last_exec", TIME, OURS),
     column("query_truncated", "boolean", OURS),
+    column("text_of", INT, OURS),
 ];
 
 /// Two columns had other names before 17, when local blocks were not yet timed apart.

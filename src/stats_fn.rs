@@ -45,7 +45,16 @@ pub struct Wanted {
     since: i64,
     /// Not those that only failed.
     executed: bool,
+    /// Of long texts the beginning, and what [`pgss_rs_entry_text`] finds the whole by.
+    late: bool,
 }
+
+/// Bytes of a text up to which a view has it at once, so that only an entry with a longer one can lose it by going while
+/// the view is read.
+const AT_ONCE: usize = 512;
+
+/// Bytes that a view has at once of a longer one, to show where the entry has gone.
+const BEGINNING: usize = 100;
 
 /// What is told of the time at which something was counted may be so much too early, in microseconds, unless there was a
 /// reader at that time (see [`clock::tell_time_to`]).
@@ -54,12 +63,17 @@ const TOLD_WITHIN: i64 = 200_000;
 impl Wanted {
     /// Every entry.
     pub fn all(texts: bool) -> Self {
-        Wanted { texts, text_limit: None, since: EVER, executed: false }
+        Wanted { texts, text_limit: None, since: EVER, executed: false, late: false }
     }
 
     /// What pg_stat_statements has: it has no entries of statements that were never executed to their end, nor planned.
     pub fn executed(texts: bool) -> Self {
         Wanted { executed: true, ..Wanted::all(texts) }
+    }
+
+    /// For a view.
+    pub fn late(self) -> Self {
+        Wanted { late: true, ..self }
     }
 
     fn wants(&self, body: &Body) -> bool {
@@ -100,6 +114,13 @@ fn pgss_rs_stats_0_2(
     let Some(showtext) = showtext else { return };
     let since = changed_since.map_or(EVER, |t| i64::from(t).saturating_sub(TOLD_WITHIN).max(EVER));
     add_rows(Wanted { since, ..Wanted::limited(showtext, query_len) }, &mut rows);
+}
+
+/// What the views are made of: a long text is fetched where, and only if, it is used, rather than copied into the set of
+/// all rows.
+#[pg_extern(sql = false)]
+fn pgss_rs_entries(mut rows: Rows) {
+    add_rows(Wanted::all(true).late(), &mut rows);
 }
 
 /// Adds one row for each entry, in the columns that the function was declared with, found by name: so the library
@@ -158,6 +179,7 @@ struct Reader<'a> {
     /// Of the entry at hand.
     text: Vec<u8>,
     clipped: bool,
+    text_of: Option<i64>,
 }
 
 impl<'a> Reader<'a> {
@@ -176,6 +198,7 @@ impl<'a> Reader<'a> {
             user: server::user(),
             text: Vec::new(),
             clipped: false,
+            text_of: None,
         }
     }
 
@@ -185,11 +208,17 @@ impl<'a> Reader<'a> {
 
     /// Reads as much of the entry's text as is wanted; false if the entry has gone.
     fn read_text(&mut self, slot: u32, body: &Body) -> bool {
-        self.clipped = false;
+        (self.clipped, self.text_of) = (false, None);
         if !self.wanted.texts || !self.may_see(body) {
             return true;
         }
-        self.clipped = read_text(self.table, body, self.wanted.text_limit, &mut self.text);
+        if self.wanted.late && body.text.len as usize > AT_ONCE {
+            read_text(self.table, body, Some(BEGINNING), &mut self.text);
+            self.text.extend_from_slice(b"...");
+            self.text_of = Some(text_of(slot, body));
+        } else {
+            self.clipped = read_text(self.table, body, self.wanted.text_limit, &mut self.text);
+        }
         self.table.unchanged(slot, body)
     }
 
@@ -198,8 +227,11 @@ impl<'a> Reader<'a> {
         let text = if visible { &self.text } else { HIDDEN };
         let text = self.wanted.texts.then_some(text);
         let truncated = body.text.truncated || self.clipped;
-        let tells_percentiles = self.tells_percentiles;
-        self.rows.push_row(&self.shown, |row| fill(row, body, visible, text, truncated, tells_percentiles));
+        let (text_of, tells_percentiles) = (self.text_of, self.tells_percentiles);
+        self.rows.push_row(&self.shown, |row| {
+            fill(row, body, visible, text, tells_percentiles);
+            row.add([Value::Bool(truncated), text_of.map_or(Value::Null, Value::Int8)]);
+        });
     }
 }
 
@@ -214,6 +246,25 @@ fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut 
         server::clip_to(text, body.encoding, limit);
     }
     clipped
+}
+
+/// What an entry's text is found by.
+fn text_of(slot: u32, body: &Body) -> i64 {
+    i64::from(slot) << 32 | i64::from(body.generation)
+}
+
+/// The text of the entry that a row of a view shows. NULL if the entry has gone, or the caller may not see it.
+#[pg_extern(sql = false)]
+fn pgss_rs_entry_text(text_of: i64) -> Option<Text> {
+    let table = loaded();
+    let slot = u32::try_from(text_of >> 32).ok()?;
+    let body = table.entry(slot, text_of as u32)?;
+    if !privs::reads_all_stats() && body.key.userid != server::user() {
+        return None;
+    }
+    let mut text = Vec::new();
+    read_text(table, &body, None, &mut text);
+    table.unchanged(slot, &body).then_some(Text(text, body.encoding))
 }
 
 /// The text of a statement, of a user and database (0: any), whole if there is one that is whole. NULL where there is
@@ -239,16 +290,9 @@ fn pgss_rs_text(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<
     cut_off
 }
 
-/// The values of [`columns::COLUMNS`], in their order.
+/// The values of [`columns::COLUMNS`], in their order, but for the last two.
 #[inline(always)]
-fn fill(
-    row: &mut Row<COLUMNS>,
-    body: &Body,
-    visible: bool,
-    text: Option<&[u8]>,
-    truncated: bool,
-    tells_percentiles: bool,
-) {
+fn fill(row: &mut Row<COLUMNS>, body: &Body, visible: bool, text: Option<&[u8]>, tells_percentiles: bool) {
     let c = &body.counters;
     row.add([
         Value::Oid(body.key.userid),
@@ -275,7 +319,7 @@ fn fill(
     ]);
     row.add(if tells_percentiles { percentiles(body) } else { [Value::Null; 4] });
     row.add([int(c.failures.errors), int(c.failures.cancels), Value::Float8(c.failures.time)]);
-    row.add([executed(c.first_exec), executed(c.last_exec), Value::Bool(truncated)]);
+    row.add([executed(c.first_exec), executed(c.last_exec)]);
 }
 
 /// p50, p90, p95 and p99 in ms. Within the least and the greatest time, where these are of all calls.

@@ -750,6 +750,13 @@ impl<L: Locks> Table<'_, L> {
         entries.filter(move |(_, body)| body.key.queryid == queryid)
     }
 
+    /// The entry in slot `n`, without its histogram, if it is still the one of that generation.
+    pub fn entry(&self, n: u32, generation: u32) -> Option<Body> {
+        let mut body = Body::default();
+        let there = (n as usize) < self.slots.len() && self.read(n, NEVER, Body::copy_in_brief, &mut body);
+        (there && body.generation == generation).then_some(body)
+    }
+
     /// Copies the entry in slot `n`, with what its stripes have counted, if any was touched at this time or later.
     #[inline(always)]
     fn read(&self, n: u32, since: i64, copy: impl Fn(&Body, &mut Body), to: &mut Body) -> bool {

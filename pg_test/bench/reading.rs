@@ -110,22 +110,31 @@ fn readings(modules: &[Module; 2]) -> Result<Value> {
     for module in modules {
         module.fill()?;
     }
+    let every = "SELECT count(*), sum(octet_length(query)) FROM";
     let kinds = [
-        ("with texts, work_mem = 256MB", "256MB", true),
-        ("with texts, work_mem = 4MB", "4MB", true),
-        ("without texts", "4MB", false),
+        ("every text, work_mem = 256MB", "256MB", true, every, ""),
+        ("every text, work_mem = 4MB", "4MB", true, every, ""),
+        (
+            "the ten that took most time",
+            "4MB",
+            true,
+            "SELECT * FROM",
+            "ORDER BY total_exec_time DESC LIMIT 10",
+        ),
+        ("all but the texts, of the view", "4MB", true, "SELECT count(*), sum(calls) FROM", ""),
+        ("all but the texts, showtext = false", "4MB", false, "SELECT count(*), sum(calls) FROM", ""),
     ];
     println!("{ENTRIES} entries with texts of {TEXT} bytes, one reading, ms\n");
     println!("| | pgss_rs | pg_stat_statements | ratio of medians |\n|---|---|---|---|");
     let mut all = Vec::new();
-    for (kind, work_mem, texts) in kinds {
+    for (kind, work_mem, texts, select, order) in kinds {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..=READINGS {
             for (module, times) in modules.iter().zip(&mut times) {
                 let mut session = module.reader()?;
                 session.execute(&format!("SET work_mem = '{work_mem}'"))?;
                 let from = if texts { module.view } else { module.without_texts };
-                let sql = format!("SELECT count(*) FROM {from}");
+                let sql = format!("{select} {from} {order}");
                 let start = Instant::now();
                 session.query(&sql)?;
                 times.push(start.elapsed().as_secs_f64() * 1000.0);

@@ -359,6 +359,88 @@ fn of_several_texts_the_whole_one_is_told() {
     assert_eq!(number(&mut observer, cut), 8192.0);
 }
 
+/// A statement with a text of `len` bytes, in which characters of several bytes begin at every place.
+fn long(len: usize) -> String {
+    let head = "SELECT /* ";
+    let tail = " */ now()";
+    let middle = len - head.len() - tail.len();
+    head.to_owned() + &"x".repeat(middle % 3) + &"語".repeat(middle / 3) + tail
+}
+
+#[test]
+fn views_show_long_texts_whole_whether_they_have_them_at_once_or_not() {
+    let db = ALONE.database();
+    db.prepare("CREATE EXTENSION pgss_rs");
+    let latin1 = ALONE.database_with("ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    latin1.prepare("CREATE EXTENSION pgss_rs");
+    // to both sides of what is had at once; and with the cut in every place of a character
+    for len in [100, 511, 512, 513, 514, 515, 8000] {
+        let mut session = db.session();
+        session.batch_execute("SELECT pgss_rs_reset()").unwrap();
+        session.batch_execute(&long(len)).unwrap();
+        let mut reader = db.session_with(&["pgss_rs.track=none"]);
+        let mut of = |columns: &str, from: &str| {
+            let which = format!("dbid = {} AND calls = 1 AND query LIKE 'SELECT /*%'", db.oid);
+            nullable(&mut reader, &format!("SELECT {columns} FROM {from} WHERE {which}"))
+        };
+        for view in ["pgss_rs_stats", "pgss_compat.pg_stat_statements", "pgss_rs_stats()"] {
+            assert_eq!(of("query", view).unwrap(), long(len), "{view}");
+        }
+        assert_eq!(of("query_truncated", "pgss_rs_stats").unwrap(), "f");
+        for entries in ["pgss_rs_entries()", "pgss_compat.pgss_rs_entries()"] {
+            let (beginning, late) = (of("query", entries).unwrap(), of("text_of", entries));
+            match len {
+                ..=512 => assert_eq!((beginning, late), (long(len), None)),
+                _ => {
+                    let start = beginning.strip_suffix("...").unwrap();
+                    assert!(long(len).starts_with(start) && (97..=100).contains(&start.len()), "{beginning}");
+                    let whole = of("pgss_rs_entry_text(text_of)", entries);
+                    assert_eq!(whole, Some(long(len)), "{late:?}");
+                }
+            }
+        }
+        // in an encoding that does not have the characters
+        let length = format!(
+            "SELECT length(query) FROM pgss_rs_stats WHERE dbid = {} AND calls = 1 AND query LIKE 'SELECT /*%'",
+            db.oid
+        );
+        let mut there = latin1.session_with(&["pgss_rs.track=none"]);
+        assert_eq!(number(&mut there, &length), len as f64);
+    }
+}
+
+#[test]
+fn a_view_shows_the_beginning_of_a_long_text_whose_entry_goes_meanwhile() {
+    let cluster = start_with_pgss_rs(&[]);
+    let mut session = connect(&cluster, SUPERUSER);
+    for n in 1..=3 {
+        session
+            .batch_execute(&format!("SELECT {}, /* {} */ now()", vec!["1"; n].join(","), "y".repeat(1000)))
+            .unwrap();
+    }
+    let mut reader = observe(&cluster);
+    let texts = "SELECT query FROM pgss_rs_stats WHERE calls = 1 AND query ~ 'y+ ?\\*|y\\.\\.\\.$'";
+    reader.batch_execute(&format!("BEGIN; DECLARE c CURSOR FOR {texts}")).unwrap();
+    let fetch = |reader: &mut Client| value(reader, "FETCH c");
+    assert!(fetch(&mut reader).ends_with("y */ now()"));
+    session.batch_execute("SELECT pgss_rs_reset()").unwrap();
+    for _ in 0..2 {
+        let text = fetch(&mut reader);
+        assert!(text.starts_with("SELECT $1,") && text.ends_with("yyy...") && text.len() == 103, "{text}");
+    }
+    reader.batch_execute("COMMIT").unwrap();
+}
+
+#[test]
+fn what_names_no_entry_has_no_text() {
+    let db = ALONE.database();
+    db.prepare("CREATE EXTENSION pgss_rs");
+    let mut reader = db.session_with(&["pgss_rs.track=none"]);
+    for none in ["0", "-1", "9223372036854775807", "-9223372036854775808", "5000::bigint << 32", "NULL"] {
+        assert_eq!(nullable(&mut reader, &format!("SELECT pgss_rs_entry_text({none})")), None, "{none}");
+    }
+}
+
 const TAKEN: &str = "SELECT coalesce(sum(calls), 0)::bigint FROM pgss_rs_stats_and_reset(false)";
 /// What is there, with what was evicted.
 const KEPT: &str = "SELECT (SELECT coalesce(sum(calls), 0)::bigint FROM pgss_rs_stats(false)) + evicted_calls

@@ -45,6 +45,17 @@ const OBJECTS: &[Object] = &[
     object(STATS, "pgss_rs_stats()", true, Text),
     object(STATS, "pgss_rs_stats(true, 5000, '-infinity')", true, Text),
     object(STATS, "pgss_rs_stats(false)", true, Id),
+    object("FUNCTION pgss_rs_entries()", "pgss_rs_entries()", true, Text),
+    object("FUNCTION pgss_compat.pgss_rs_entries()", "pgss_compat.pgss_rs_entries()", true, Text),
+    // everything that may name an entry
+    object(
+        "FUNCTION pgss_rs_entry_text(bigint)",
+        "pg_catalog.unnest(ARRAY(SELECT pgss_rs_entry_text(slot OPERATOR(pg_catalog.+) generation) FROM
+          pg_catalog.generate_series(0, 4999::bigint OPERATOR(pg_catalog.<<) 32, 1::bigint OPERATOR(pg_catalog.<<) 32) AS slot,
+          pg_catalog.generate_series(0, 19) AS generation))",
+        true,
+        Text,
+    ),
     object("FUNCTION pgss_rs_stats_and_reset(boolean, integer)", "pgss_rs_stats_and_reset()", false, Text),
     object("FUNCTION pgss_rs_text(bigint, oid, oid)", "pgss_rs_text($ID)", true, Text),
     object("TABLE pgss_rs_top", "pgss_rs_top", true, Text),

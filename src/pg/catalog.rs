@@ -58,3 +58,9 @@ pub fn extension_version(extension: &CStr) -> Option<String> {
         version
     }
 }
+
+/// Whether the script of an extension is running.
+pub fn in_extension_script() -> bool {
+    // SAFETY: a plain read of the backend's own variable.
+    unsafe { pg_sys::creating_extension }
+}
