@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use crate::arm::Arm;
 use crate::cli::{Mode, Plan};
 use crate::env::Machine;
 use crate::error::Result;
-use crate::report::{ArmThroughput, Results, Run, Throughput};
+use crate::report::grid::{Grid, wrapped};
+use crate::report::{ArmThroughput, Results, Run, Throughput, table};
 use crate::stats::{Effect, Finding};
 use crate::workload::Workload;
 
@@ -231,7 +230,7 @@ fn cells(arm: &ArmThroughput) -> (String, String) {
     match (arm.change.map(|change| change.scaled(100.0)), arm.finding) {
         (Some(change), Some(Finding::Difference)) => (format!("{:+.2}", change.estimate), range(change)),
         (Some(_), Some(Finding::NoDifference { smallest })) => {
-            ("none seen".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
+            ("none seen".to_owned(), table::from_on(Some(smallest * 100.0), 2))
         }
         _ => (String::new(), String::new()),
     }
@@ -240,18 +239,14 @@ fn cells(arm: &ArmThroughput) -> (String, String) {
 impl Beside {
     /// For the terminal.
     pub fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(ASCII_MARKDOWN).set_header(self.columns.iter().copied());
-        for row in &self.rows {
-            table.add_row(row);
-        }
-        for (column, name) in table.column_iter_mut().zip(&self.columns) {
-            if !["workload", "script", "arm", "sample_rate"].contains(name) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
+        let names = ["workload", "script", "arm", "sample_rate"];
+        let mut table =
+            Grid::new(self.columns.iter().take_while(|column| names.contains(column)).count(), &self.columns);
+        self.rows.iter().for_each(|row| table.push(row.clone()));
+        let table = table.text();
         let name = self.experiment.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-        format!("Experiment {name}, beside what was published:\n\n{table}\n\n{}\n", self.differs.join("\n"))
+        let differs = wrapped(&self.differs.join("\n"));
+        format!("Experiment {name}, beside what was published:\n\n{table}\n\n{differs}\n")
     }
 }
 

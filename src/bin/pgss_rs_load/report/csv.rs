@@ -25,7 +25,7 @@ pub fn text(document: &Document) -> String {
             let optional = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
             let finding = match line.finding {
                 Some(Finding::Difference) => "difference",
-                Some(Finding::NoDifference { .. }) => "no difference",
+                Some(Finding::NoDifference { .. }) => "none seen",
                 None => "",
             };
             let fields = [

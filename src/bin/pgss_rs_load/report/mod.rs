@@ -6,13 +6,14 @@ mod chart;
 pub mod compare;
 mod csv;
 mod document;
+pub mod grid;
 mod html;
 mod markdown;
 mod merge;
 mod output;
 mod progress;
 mod summary;
-mod table;
+pub mod table;
 mod verdict;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,6 @@
 //! Reports as text: Markdown tables, so that they can be pasted where they are discussed.
 
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
-
+use super::grid::{Grid, wrapped};
 use super::{
     ArmLatency, ArmThroughput, Comparison, Conservation, Cost, HotLatency, Latency, Measure, Results, Run,
     SeenStatement, Throughput, document,
@@ -13,11 +11,11 @@ use crate::judgement;
 use crate::stats::{Effect, Finding};
 
 /// Characters of a statement's text shown.
-const QUERY_WIDTH: usize = 70;
+const QUERY_WIDTH: usize = 50;
 
 pub fn machine(machine: &Machine, server_version: &str) -> String {
     let virtual_machine = if machine.virtual_machine { ", virtual machine" } else { "" };
-    format!(
+    wrapped(&format!(
         "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {} ({:.0} ns), load average \
          {:.2}",
         machine.cpus,
@@ -27,7 +25,7 @@ pub fn machine(machine: &Machine, server_version: &str) -> String {
         machine.clock_source,
         machine.clock_cost_ns,
         machine.load_average,
-    )
+    ))
 }
 
 /// `causes`: of losses.
@@ -80,86 +78,88 @@ pub fn run(run: &Run, causes: &[String]) -> String {
             seen_table(seen)
         );
     }
-    if let Some(next) = judgement::next_step(run) {
-        text += &format!("\nNext: {next}\n");
-    }
-    text
+    wrapped(&text)
 }
 
 fn cost_table(cost: &Cost) -> String {
-    let mut table = new_table(&[
-        "arm",
-        "time",
-        "off ns",
-        "change ns",
-        "95 % interval ns",
-        "change %",
-        "95 % interval %",
-        "A/A noise ns",
-        "statements",
-    ]);
+    let mut table = Grid::new(
+        2,
+        &[
+            "arm",
+            "time",
+            "off ns",
+            "change ns",
+            "95 % interval ns",
+            "A/A noise ns",
+            "statements",
+            "change %",
+            "95 % interval %",
+        ],
+    );
     for comparison in &cost.comparisons {
         if let Some(cpu) = &comparison.cpu {
-            table.add_row(cost_row(comparison, "server CPU", cpu));
+            table.push(cost_row(comparison, "server CPU", cpu));
         }
-        table.add_row(cost_row(comparison, "elapsed", &comparison.wall));
+        table.push(cost_row(comparison, "elapsed", &comparison.wall));
     }
-    align_numbers(&mut table, 2);
+    let table = table.text();
     format!(
         "{table}\n\nTimes are ns per statement, interquartile means over blocks of four slices. off: {}. A/A noise: off against \
-         itself in the same run; no smaller change is shown. \"seen from\": a change of that size would have been seen in \
-         four of five such runs.\n{}",
+         itself in the same run; no smaller change is shown. \"none seen, from X on\": a change of X would have been \
+         seen in four of five such runs.\n{}",
         cost.off,
         judgement::details_of_cost(cost)
     )
 }
 
 fn cost_row(comparison: &Comparison, time: &str, measure: &Measure) -> Vec<String> {
-    let noise = format!("±{:.0}", measure.noise.reach());
-    let mut row = vec![comparison.arm.to_string(), time.to_owned(), format!("{:.0}", measure.off)];
-    match measure.finding {
+    let (ns, percent) = match measure.finding {
         Finding::Difference => {
             let percent = measure.change.scaled(100.0 / measure.off);
-            row.push(format!("{:+.0}", measure.change.estimate));
-            row.push(interval(&measure.change, 0));
-            row.push(format!("{:+.2}", percent.estimate));
-            row.push(interval(&percent, 2));
+            (
+                [format!("{:+.0}", measure.change.estimate), interval(&measure.change, 0)],
+                [format!("{:+.2}", percent.estimate), interval(&percent, 2)],
+            )
         }
         Finding::NoDifference { smallest } => {
-            row.push("none seen".to_owned());
-            row.push(format!("(seen from {smallest:.0})"));
-            row.push("none seen".to_owned());
-            row.push(format!("(seen from {:.2})", smallest * 100.0 / measure.off));
+            let none_seen = |smallest, digits| ["none seen".to_owned(), from_on(Some(smallest), digits)];
+            (none_seen(smallest, 0), none_seen(smallest * 100.0 / measure.off, 2))
         }
-    }
-    row.extend([noise, comparison.statements.to_string()]);
+    };
+    let mut row = vec![comparison.arm.to_string(), time.to_owned(), format!("{:.0}", measure.off)];
+    row.extend(ns);
+    row.extend([format!("±{:.0}", measure.noise.reach()), comparison.statements.to_string()]);
+    row.extend(percent);
     row
 }
 
 fn throughput_table(throughput: &Throughput) -> String {
-    let mut table = new_table(&[
-        "arm",
-        "TPS",
-        "change %",
-        "95 % interval %",
-        "latency ms",
-        "stddev",
-        "p50",
-        "p95",
-        "p99",
-        "transactions",
-        "client CPU µs",
-    ]);
+    let mut table = Grid::new(
+        1,
+        &[
+            "arm",
+            "TPS",
+            "change %",
+            "95 % interval %",
+            "transactions",
+            "client CPU µs",
+            "latency ms",
+            "stddev",
+            "p50",
+            "p95",
+            "p99",
+        ],
+    );
     for arm in &throughput.arms {
-        table.add_row(throughput_row(arm));
+        table.push(throughput_row(arm));
     }
-    align_numbers(&mut table, 1);
+    let table = table.text();
     let baseline = throughput.arms.first().map_or_else(String::new, |arm| arm.arm.to_string());
     format!(
         "{table}\n\n{} rounds, a slice of {:.2} s per arm after {:.2} s of warm-up, in random order. Change of TPS against \
          {baseline} in the same round. {baseline}: {}. A/A noise: ±{:.2} % ({baseline} against itself in the same run); no smaller \
-         change is shown. \"seen from\": a change of that size would have been seen in four of five such runs. client CPU: \
-         per transaction.\n{}",
+         change is shown. \"none seen, from X on\": a change of X would have been seen in four of five such runs. \
+         client CPU: per transaction.\n{}",
         throughput.rounds,
         throughput.slice,
         throughput.warm_up,
@@ -173,14 +173,14 @@ fn throughput_row(arm: &ArmThroughput) -> Vec<String> {
     let (change, range) = change_cells(arm.change, arm.finding);
     let mut row = vec![arm.arm.to_string(), format!("{:.0}", arm.tps), change, range];
     let latencies = [arm.latency_mean, arm.latency_stddev, arm.latency_p50, arm.latency_p95, arm.latency_p99];
-    row.extend(latencies.map(|ms| format!("{ms:.3}")));
     row.push(arm.transactions.to_string());
     row.push(arm.client_cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.1}")));
+    row.extend(latencies.map(|ms| format!("{ms:.3}")));
     row
 }
 
 fn latency_table(latency: &Latency) -> String {
-    let mut table = new_table(&["arm", "", "ms", "change %", "95 % interval %", "A/A noise %"]);
+    let mut table = Grid::new(2, &["arm", "", "ms", "change %", "95 % interval %", "A/A noise %"]);
     let mut held = String::new();
     for arm in &latency.arms {
         for of in &arm.percentiles {
@@ -190,18 +190,17 @@ fn latency_table(latency: &Latency) -> String {
                     (format!("{:+.2}", change.estimate), optional_interval(change))
                 }
                 (Some(_), Some(document::Finding::NoDifference { smallest })) => {
-                    let seen = smallest.map_or("never".to_owned(), |s| format!("{:.2}", s * 100.0));
-                    ("no difference".to_owned(), format!("(seen from {seen})"))
+                    ("none seen".to_owned(), from_on(smallest.map(|s| s * 100.0), 2))
                 }
                 _ => (String::new(), String::new()),
             };
             let noise = of.noise.scaled(100.0).reach().map_or("unknown".to_owned(), |n| format!("±{n:.2}"));
             let percentile = format!("p{}", of.percentile);
-            table.add_row([arm.arm.clone(), percentile, format!("{:.3}", of.ms), change, range, noise]);
+            table.push(vec![arm.arm.clone(), percentile, format!("{:.3}", of.ms), change, range, noise]);
         }
         held += &held_line(arm);
     }
-    align_numbers(&mut table, 2);
+    let table = table.text();
     format!(
         "{table}\n\n{:.0} transactions a second due ({} arrivals), {} rounds, a slice of {:.2} s per arm after {:.2} s of \
          warm-up, in random order. Latency from the moment a transaction was due. Changes are of slices' percentiles \
@@ -212,16 +211,21 @@ fn latency_table(latency: &Latency) -> String {
 
 fn held_line(arm: &ArmLatency) -> String {
     let line = format!(
-        "{}: {:.0} a second completed, at most {} waiting for a session, mean {:.3} ms, the driver itself late by up to \
-         {:.3} ms (p99).\n",
-        arm.arm, arm.achieved, arm.backlog, arm.mean, arm.driver_late_p99
+        "{} {} the rate: {:.0} a second completed, at most {} waiting for a session, mean {:.3} ms, the driver itself \
+         late by up to {:.3} ms (p99).\n",
+        arm.arm,
+        if arm.held { "held" } else { "did not hold" },
+        arm.achieved,
+        arm.backlog,
+        arm.mean,
+        arm.driver_late_p99
     );
     if arm.held {
         return line;
     }
     format!(
-        "{line}Warning: {} did not hold the rate: {} of {} were not served in time; its latencies grow with the slice.\n",
-        arm.arm, arm.unserved, arm.intended
+        "{line}Warning: of {} transactions of {} {} were not served in time; its latencies grow with the slice.\n",
+        arm.intended, arm.arm, arm.unserved
     )
 }
 
@@ -229,6 +233,14 @@ fn optional_interval(interval: document::Interval) -> String {
     match (interval.low, interval.high) {
         (Some(low), Some(high)) => format!("{low:+.2} to {high:+.2}"),
         _ => "unknown".to_owned(),
+    }
+}
+
+/// What stands in place of an interval where nothing was seen: the smallest change that would have been.
+pub fn from_on(smallest: Option<f64>, digits: usize) -> String {
+    match smallest {
+        Some(smallest) if smallest.is_finite() => format!("from {smallest:.digits$} on"),
+        _ => "not enough data".to_owned(),
     }
 }
 
@@ -240,7 +252,7 @@ fn change_cells(change: Option<Effect>, finding: Option<Finding>) -> (String, St
             (format!("{:+.2}", percent.estimate), interval(&percent, 2))
         }
         (Some(_), Some(Finding::NoDifference { smallest })) => {
-            ("none seen".to_owned(), format!("(seen from {:.2})", smallest * 100.0))
+            ("none seen".to_owned(), from_on(Some(smallest * 100.0), 2))
         }
         _ => (String::new(), String::new()),
     }
@@ -249,21 +261,16 @@ fn change_cells(change: Option<Effect>, finding: Option<Finding>) -> (String, St
 /// Nothing where no statement is hot.
 fn hot_table(throughput: &Throughput) -> String {
     let Some(noise) = throughput.hot_noise else { return String::new() };
-    let mut table = new_table(&[
-        "arm",
-        "hot p99 ms",
-        "change %",
-        "95 % interval %",
-        "hot p50",
-        "hot p99.9",
-        "hot transactions",
-    ]);
+    let mut table = Grid::new(
+        1,
+        &["arm", "hot p99 ms", "change %", "95 % interval %", "hot p50", "hot p99.9", "hot transactions"],
+    );
     for arm in &throughput.arms {
         if let Some(hot) = &arm.hot {
-            table.add_row(hot_row(arm, hot));
+            table.push(hot_row(arm, hot));
         }
     }
-    align_numbers(&mut table, 1);
+    let table = table.text();
     format!(
         "\n{table}\n\nLatencies of the hot statements alone. Change of a slice's p99 against off in the same round. A/A \
          noise: ±{:.2} %; no smaller change is shown.\n",
@@ -329,33 +336,22 @@ fn grouped(number: u64) -> String {
 }
 
 fn seen_table(seen: &[SeenStatement]) -> String {
-    let mut table = new_table(&["query", "calls", "mean_exec_time ms", "rows"]);
+    let mut table = Grid::new(1, &["query", "calls", "mean_exec_time ms", "rows"]);
     for statement in seen {
         let query: String = statement.query.split_whitespace().collect::<Vec<_>>().join(" ");
         let shown = match query.char_indices().nth(QUERY_WIDTH) {
             Some((end, _)) => format!("{}...", &query[..end]),
             None => query,
         };
-        table.add_row([&shown, &statement.calls, &statement.mean_exec_time, &statement.rows]);
+        let (calls, rows) = (&statement.calls, &statement.rows);
+        table.push(vec![shown, calls.clone(), statement.mean_exec_time.clone(), rows.clone()]);
     }
-    align_numbers(&mut table, 1);
+    let table = table.text();
     format!("{table}\n")
 }
 
 fn interval(effect: &Effect, digits: usize) -> String {
     format!("{:+.digits$} to {:+.digits$}", effect.low, effect.high)
-}
-
-fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(header.iter().copied());
-    table
-}
-
-fn align_numbers(table: &mut Table, first: usize) {
-    for column in table.column_iter_mut().skip(first) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
 }
 
 #[cfg(test)]
@@ -388,7 +384,7 @@ mod tests {
         let measure = measure(Finding::Difference);
         let row = cost_row(&comparison(measure), "elapsed", &super::tests::measure(Finding::Difference));
         let shown =
-            ["pgss_rs", "elapsed", "20000", "+300", "+280 to +320", "+1.50", "+1.40 to +1.60", "±25", "6000"];
+            ["pgss_rs", "elapsed", "20000", "+300", "+280 to +320", "±25", "6000", "+1.50", "+1.40 to +1.60"];
         assert_eq!(row, shown);
     }
 
@@ -396,7 +392,10 @@ mod tests {
     fn no_difference_shows_no_size_but_what_could_have_been_seen() {
         let hidden = Finding::NoDifference { smallest: 40.0 };
         let row = cost_row(&comparison(measure(hidden)), "elapsed", &measure(hidden));
-        assert_eq!(row[3..7], ["none seen", "(seen from 40)", "none seen", "(seen from 0.20)"]);
+        assert_eq!(
+            [&row[3..5], &row[7..]].concat(),
+            ["none seen", "from 40 on", "none seen", "from 0.20 on"]
+        );
     }
 
     fn calls(sent: u64, kept: u64, evicted: Option<u64>, skipped: Option<u64>) -> Conservation {

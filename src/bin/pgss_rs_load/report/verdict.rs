@@ -1,6 +1,6 @@
 //! The answer in one sentence.
 
-use super::{ArmThroughput, Comparison, Cost, Latency, Results, Throughput, document};
+use super::{ArmLatency, ArmThroughput, Comparison, Cost, Latency, Results, Throughput, document};
 use crate::arm::Arm;
 use crate::stats::{Effect, Finding};
 
@@ -40,9 +40,9 @@ fn of_comparison(comparison: &Comparison) -> String {
                 "{arm} {verb} {size:.0} ns of {time} per statement ({percent:.1} %; 95 % interval {low:.0} to {high:.0} ns)"
             )
         }
-        Finding::NoDifference { smallest } => format!(
-            "{arm}: no change of {time} was seen (one of {smallest:.0} ns per statement would have been)"
-        ),
+        Finding::NoDifference { smallest } => {
+            format!("{arm}: change of {time} per statement {}", none_seen(Some(smallest), 0, "ns"))
+        }
     }
 }
 
@@ -67,37 +67,37 @@ fn hot_p99_of(row: &ArmThroughput) -> Option<String> {
 
 /// The highest percentile compared stands for all; an arm that did not hold the rate has no other verdict.
 fn of_latency(latency: &Latency) -> Vec<String> {
-    let mut parts = Vec::new();
-    for arm in &latency.arms {
-        if !arm.held {
-            parts.push(format!(
-                "{} does not hold {:.0} a second ({:.0} completed)",
-                arm.arm, latency.rate, arm.achieved
-            ));
-            continue;
+    let rate = format!("the rate of {:.0} a second", latency.rate);
+    let of_arm = |arm: &ArmLatency| {
+        if arm.held {
+            percentile_of(arm)
+        } else {
+            Some(format!("{} did not hold {rate} ({:.0} completed)", arm.arm, arm.achieved))
         }
-        let compared = arm.percentiles.iter().rev().find(|of| of.percentile <= 99.0);
-        let Some((of, change)) = compared.and_then(|of| Some((of, of.change?.scaled(100.0)))) else {
-            continue;
-        };
-        let what = format!("{} changes p{}", arm.arm, of.percentile);
-        parts.push(match (of.finding, change.low, change.high) {
-            (Some(document::Finding::Difference), Some(low), Some(high)) => {
-                format!("{what} by {:+.1} % (95 % interval {low:+.1} to {high:+.1} %)", change.estimate)
-            }
-            (Some(document::Finding::NoDifference { smallest: Some(smallest) }), ..) => format!(
-                "{} makes no difference to p{} that this run could see (it would have seen {:.1} %)",
-                arm.arm,
-                of.percentile,
-                smallest * 100.0
-            ),
-            _ => format!("of {}'s p{} nothing is known", arm.arm, of.percentile),
-        });
-    }
-    if parts.is_empty() {
-        parts.push("nothing was compared; the rate was held".to_owned());
-    }
-    parts
+    };
+    let held = latency.arms.iter().all(|arm| arm.held);
+    let all_held = held.then(|| match &latency.arms[..] {
+        [_] => format!("{rate} was held; nothing was compared"),
+        _ => format!("{rate} was held by every arm"),
+    });
+    all_held.into_iter().chain(latency.arms.iter().filter_map(of_arm)).collect()
+}
+
+/// `None` for the baseline.
+fn percentile_of(arm: &ArmLatency) -> Option<String> {
+    let of = arm.percentiles.iter().rev().find(|of| of.percentile <= 99.0)?;
+    let change = of.change?.scaled(100.0);
+    let what = format!("p{}", of.percentile);
+    Some(match (of.finding, change.low, change.high) {
+        (Some(document::Finding::Difference), Some(low), Some(high)) => format!(
+            "{} changes {what} by {:+.1} % (95 % interval {low:+.1} to {high:+.1} %)",
+            arm.arm, change.estimate
+        ),
+        (Some(document::Finding::NoDifference { smallest }), ..) => {
+            format!("{}: change of {what} {}", arm.arm, none_seen(smallest.map(|s| s * 100.0), 1, "%"))
+        }
+        _ => format!("{}: change of {what} {}", arm.arm, none_seen(None, 1, "%")),
+    })
 }
 
 fn change_of(arm: &Arm, what: &str, change: Effect, finding: Finding) -> String {
@@ -108,14 +108,23 @@ fn change_of(arm: &Arm, what: &str, change: Effect, finding: Finding) -> String 
             change.estimate, change.low, change.high
         ),
         Finding::NoDifference { smallest } => {
-            format!("{arm}: no change of {what} was seen (one of {:.1} % would have been)", smallest * 100.0)
+            format!("{arm}: change of {what} {}", none_seen(Some(smallest * 100.0), 1, "%"))
         }
+    }
+}
+
+/// `smallest`: what the run would have seen; `None` or infinite: it cannot be told.
+fn none_seen(smallest: Option<f64>, digits: usize, unit: &str) -> String {
+    match smallest {
+        Some(smallest) if smallest.is_finite() => format!("none seen from {smallest:.digits$} {unit} on"),
+        _ => "unknown, there is not enough data".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Measure;
+    use super::super::document::Interval;
+    use super::super::{Measure, PercentileOf};
     use super::*;
     use crate::stats::judge;
 
@@ -139,8 +148,59 @@ mod tests {
     }
 
     #[test]
-    fn within_the_noise_there_is_no_difference() {
+    fn within_the_noise_none_is_seen_and_the_size_that_would_have_been_is_told() {
         let said = of_comparison(&comparison(25.0));
-        assert!(said.contains("no change") && said.contains("30 ns"), "{said}");
+        assert_eq!(said, "pgss_rs: change of server CPU per statement none seen from 30 ns on");
+        assert_eq!(none_seen(Some(f64::INFINITY), 1, "%"), "unknown, there is not enough data");
+    }
+
+    fn latency(held: [bool; 2]) -> Latency {
+        let interval = |estimate, width| Interval {
+            estimate,
+            low: Some(estimate - width),
+            high: Some(estimate + width),
+        };
+        let percentile = |compared: bool| PercentileOf {
+            percentile: 99.0,
+            ms: 1.0,
+            change: compared.then(|| interval(0.01, 0.02)),
+            noise: interval(0.0, 0.03),
+            finding: compared.then_some(document::Finding::NoDifference { smallest: Some(0.035) }),
+        };
+        let arm = |(name, held, compared): (&str, bool, bool)| ArmLatency {
+            arm: name.to_owned(),
+            intended: 1000,
+            completed: 990,
+            unserved: 0,
+            achieved: 99.0,
+            held,
+            backlog: 0,
+            mean: 0.5,
+            max: 2.0,
+            driver_late_p99: 0.01,
+            percentiles: vec![percentile(compared)],
+            distribution: Vec::new(),
+            watched: None,
+        };
+        let arms = vec![arm(("off", held[0], false)), arm(("pgss_rs", held[1], true))];
+        Latency {
+            rate: 100.0,
+            arrivals: "poisson".to_owned(),
+            rounds: 8,
+            slice: 1.0,
+            warm_up: 0.2,
+            percentiles: vec![99.0],
+            arms,
+            slices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn whether_the_rate_was_held_is_said_either_way() {
+        let held = of_latency(&latency([true, true]));
+        assert_eq!(held[0], "the rate of 100 a second was held by every arm");
+        assert_eq!(held[1..], ["pgss_rs: change of p99 none seen from 3.5 % on"]);
+        let missed = of_latency(&latency([true, false]));
+        assert_eq!(missed, ["pgss_rs did not hold the rate of 100 a second (99 completed)"]);
     }
 }

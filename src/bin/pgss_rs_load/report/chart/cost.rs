@@ -87,7 +87,7 @@ fn row(arm: &str, time: &str, look: Look, measure: &Measure) -> Change {
             format!("{} ns ({} to {})", signed(measure.change.estimate, 0), signed(low, 0), signed(high, 0))
         }
         (Finding::NoDifference { smallest: Some(smallest) }, ..) => {
-            format!("none (seen from {} ns)", number(smallest, 0))
+            format!("none seen from {} ns on", number(smallest, 0))
         }
         _ => "not enough data".to_owned(),
     };

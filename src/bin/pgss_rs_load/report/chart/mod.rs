@@ -138,9 +138,9 @@ fn change_cells(
         Cell::text(match finding {
             Some(Finding::Difference) => "difference".to_owned(),
             Some(Finding::NoDifference { smallest: Some(smallest) }) => {
-                format!("no difference (seen from {})", number(smallest * factor, digits))
+                format!("none seen from {} on", number(smallest * factor, digits))
             }
-            _ => "no difference".to_owned(),
+            _ => "not enough data".to_owned(),
         }),
     ]
 }

@@ -147,7 +147,7 @@ pub fn percent_row(
             format!("{} % ({} to {})", signed(change.estimate, 1), signed(low, 1), signed(high, 1))
         }
         (Finding::NoDifference { smallest: Some(smallest) }, ..) => {
-            format!("none (seen from {} %)", number(smallest * 100.0, 1))
+            format!("none seen from {} % on", number(smallest * 100.0, 1))
         }
         _ => "not enough data".to_owned(),
     };
