@@ -6,19 +6,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::arm::Arm;
+use crate::arm::{Arm, Module};
 use crate::arrivals::{Arrivals, OpenLoop};
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::options::{Measuring, Request};
+use crate::remote::Target;
 use crate::report::{Command, Output};
 use crate::workload::{Protocol, Workload};
 
-const EXAMPLES: &str = "\
+/// And what else stands below the options.
+pub const EXAMPLES: &str = "\
 Without a mode and without a word about the load: cost of `now`, then the sample-rate experiment, about two minutes.
 
 Exit status: 0, also for yes to --at-most; 1 something failed, or calibrate found the driver off; 2 what was asked for
-cannot be done; 3 no to --at-most; 4 not enough data to answer it; 130 interrupted.
+cannot be done; 3 no to --at-most; 4 not enough data to answer it; 130 interrupted; 141 nobody reads the report.
 
 Examples:
   pgss_rs_load
@@ -38,12 +40,12 @@ Examples:
 
 /// Measures on throwaway servers what statement statistics cost on this box
 #[derive(Clone, Debug, Parser)]
-#[command(name = "pgss_rs_load", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "pgss_rs_load", version, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// What to measure [default: cost]
+    /// What to measure, or one of the commands above [default: cost]
     pub mode: Option<Mode>,
 
     /// pg_config of the server to measure
@@ -73,7 +75,7 @@ pub struct Arguments {
     pub scale: Option<u32>,
 
     /// What to compare: off, pgss_rs, pgss_rs@RATE, pg_stat_statements, and A, B, ... for each --library
-    /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements; the libraries, where there are any]
+    /// [default: off,pgss_rs,pgss_rs@0.1,pg_stat_statements; the libraries, where there are any, one against off]
     #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
     pub arms: Vec<Arm>,
 
@@ -89,23 +91,24 @@ pub struct Arguments {
     #[arg(long)]
     pub arrivals: Option<Arrivals>,
 
-    /// Decides the order of the slices and the random values [default: from the clock]
+    /// Decides the order of the slices and the random values, of all runs; the report says which it was [default: from the
+    /// clock]
     #[arg(long)]
     pub seed: Option<u64>,
-
-    #[command(flatten)]
-    pub output: Output,
 
     /// Statements that either module has room for: pgss_rs.max and pg_stat_statements.max [default: theirs, 5000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_073_741_823))]
     pub max_entries: Option<u32>,
 
-    /// A further setting of the servers; may be given several times
+    /// A further setting of the throwaway servers; may be given several times. Libraries to preload come after the arms' own
     #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, String)>,
 
     #[command(flatten)]
     pub measuring: Measuring,
+
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -127,6 +130,12 @@ pub enum Mode {
     Latency,
 }
 
+/// Which libraries a server loads is what the arms differ by; what the user wants loaded besides comes after theirs.
+pub const PRELOAD: &str = "shared_preload_libraries";
+
+/// Settings of the throwaway servers that the driver itself needs as they are.
+const OWN_SETTINGS: [&str; 4] = ["port", "listen_addresses", "unix_socket_directories", "data_directory"];
+
 /// One run: a mode with one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
@@ -142,6 +151,9 @@ pub struct Plan {
     pub pinned: bool,
     /// The baseline first: `off`, or the first build.
     pub arms: Vec<Arm>,
+    /// Whether the user named them.
+    #[serde(skip)]
+    pub arms_are_given: bool,
     pub seed: u64,
     /// Of either module's table; `None`: the module's own default.
     pub max_entries: Option<u32>,
@@ -153,7 +165,29 @@ pub struct Plan {
     pub request: Request,
 }
 
+impl Plan {
+    /// What the servers load besides what the arms are about.
+    pub fn preloads(&self) -> Option<&str> {
+        self.settings.iter().rfind(|(name, _)| name == PRELOAD).map(|(_, libraries)| libraries.as_str())
+    }
+}
+
 impl Arguments {
+    /// With a seed, drawn if none was given: one for all runs, so that `--seed` repeats them.
+    pub fn seeded(self) -> Self {
+        Arguments { seed: Some(self.seed.unwrap_or_else(seed_from_clock)), ..self }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_default()
+    }
+
+    /// Whether a connection is given with its password in it, which is nothing to be printed.
+    pub fn tells_a_password(&self) -> bool {
+        let dsn = self.measuring.dsn.as_ref();
+        dsn.is_some_and(|dsn| Target::parse(dsn, |_| None).is_ok_and(|target| target.has_password()))
+    }
+
     /// The runs asked for, one after the other. `cpus`: of this box.
     pub fn plans(&self, cpus: usize) -> Result<Vec<Plan>> {
         let request = self.measuring.request()?;
@@ -211,6 +245,8 @@ impl Arguments {
         for script in &request.scripts {
             script.script.runs_in(protocol).map_err(|e| Error::Request(format!("{}:{e}", script.file)))?;
         }
+        let arms = self.arms_of(mode, &request)?;
+        self.check_settings(mode, &arms)?;
         Ok(Plan {
             mode,
             workload,
@@ -219,8 +255,9 @@ impl Arguments {
             duration,
             scale: self.scale.unwrap_or(1),
             pinned: !self.no_pin,
-            arms: self.arms_of(mode, &request)?,
-            seed: self.seed.unwrap_or_else(seed_from_clock),
+            arms,
+            arms_are_given: !self.arms.is_empty(),
+            seed: self.seed(),
             max_entries: self.max_entries,
             open_loop: self.open_loop_of(mode)?,
             settings: self.settings.clone(),
@@ -252,6 +289,27 @@ impl Arguments {
         }
     }
 
+    /// Refuses settings that would have no effect, or undo what the arms are.
+    fn check_settings(&self, mode: Mode, arms: &[Arm]) -> Result<()> {
+        let flipped = |name: &str| {
+            let modules = arms.iter().filter_map(|arm| arm.module());
+            modules.flat_map(|module| module.settings()).any(|setting| *setting == name)
+        };
+        for (name, _) in &self.settings {
+            let refused = |why: &str| Err(Error::Request(format!("--setting {name}: {why}")));
+            if OWN_SETTINGS.contains(&name.as_str()) {
+                return refused("throwaway servers need their own");
+            }
+            if name == "pgss_rs.sample_rate" && arms.iter().any(|arm| arm.module() == Some(Module::PgssRs)) {
+                return refused("the rate is the arm's: pgss_rs@RATE in --arms");
+            }
+            if mode == Mode::Cost && flipped(name) {
+                return refused("cost sets it itself, to tell its arms apart: use throughput");
+            }
+        }
+        Ok(())
+    }
+
     fn protocol_of(&self, workload: Workload) -> Result<Protocol> {
         let protocol = self.protocol.unwrap_or(workload.default_protocol());
         if workload.runs_in(protocol) {
@@ -281,6 +339,7 @@ impl Arguments {
             (_, []) if request.experiment.is_some() => {
                 vec![Arm::Off, Arm::PgssRs { rate: 1.0 }, Arm::PgStatStatements]
             }
+            (_, []) if builds.len() == 1 => vec![Arm::Off, Arm::Build(0)],
             (_, []) if !builds.is_empty() => builds.clone().map(Arm::Build).collect(),
             (_, []) => {
                 vec![Arm::Off, Arm::PgssRs { rate: 1.0 }, Arm::PgssRs { rate: 0.1 }, Arm::PgStatStatements]
@@ -348,7 +407,8 @@ fn parse_setting(text: &str) -> std::result::Result<(String, String), String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && name.chars().all(is_name) && !value.contains('\n') => {
-            Ok((name.to_owned(), value.to_owned()))
+            // As the server does, whose names have no capitals that matter.
+            Ok((name.to_ascii_lowercase(), value.to_owned()))
         }
         _ => Err("a server setting is given as name=value".to_owned()),
     }
@@ -386,7 +446,8 @@ mod tests {
 
     #[test]
     fn builds_are_compared_with_the_first() {
-        let file = file!();
+        let file = std::env::current_exe().unwrap();
+        let file = file.to_str().unwrap();
         let arms = |more: &[&str]| {
             let given = [&["--library", file, "--library", file], more].concat();
             let plan = plans(&given).map(|mut plans| plans.remove(0));
@@ -398,6 +459,34 @@ mod tests {
         assert!(arms(&["--arms", "A,C"]).unwrap_err().to_string().contains("no --library for the arm C"));
         assert!(arms(&["cost"]).unwrap_err().to_string().contains("use throughput"));
         assert!(arms(&["--arms", "A"]).unwrap_err().to_string().contains("second arm"));
+        let alone = plans(&["--library", file]).unwrap().remove(0);
+        assert_eq!(alone.arms, [Arm::Off, Arm::Build(0)]);
+    }
+
+    #[test]
+    fn settings_that_would_do_nothing_or_undo_the_arms_are_refused() {
+        let error = |arguments: &[&str]| plans(arguments).unwrap_err().to_string();
+        assert!(error(&["--setting", "Port=5433"]).contains("their own"));
+        let rate = ["throughput", "--setting", "pgss_rs.sample_rate=0.5"];
+        assert!(error(&rate).contains("pgss_rs@RATE"));
+        let track = ["--setting", "pgss_rs.track=all"];
+        assert!(error(&[&["cost"][..], &track].concat()).contains("use throughput"));
+        let plan = |arguments: &[&str]| plans(arguments).unwrap().remove(0);
+        assert_eq!(plan(&[&["throughput"][..], &track].concat()).preloads(), None);
+        let besides = plan(&["throughput", "--setting", "shared_preload_libraries=auto_explain"]);
+        assert_eq!(besides.preloads(), Some("auto_explain"));
+    }
+
+    #[test]
+    fn all_runs_have_one_seed_and_it_repeats_them() {
+        let seeds = |arguments: &[&str]| -> Vec<u64> {
+            let all = ["pgss_rs_load"].iter().chain(arguments);
+            let plans = Arguments::parse_from(all).seeded().plans(2).unwrap();
+            plans.iter().map(|plan| plan.seed).collect()
+        };
+        let drawn = seeds(&["cost", "--workload", "now", "--workload", "select-1"]);
+        assert_eq!(drawn[0], drawn[1]);
+        assert_eq!(seeds(&["--seed", "7"]), [7, 7]);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use serde::Serialize;
 
 use crate::arm::Arm;
-use crate::cli::{Mode, Plan};
+use crate::cli::{Arguments, Mode, Plan};
+use crate::invocation::Invocation;
 use crate::options::Percent;
 use crate::report::{Cost, Results, Run, Throughput};
 use crate::stats::{Answer, Details, Effect, at_most};
@@ -112,23 +113,33 @@ pub fn text(run: &Run) -> String {
     text
 }
 
-/// What a reader might want to do now.
-pub fn next_step(run: &Run) -> Option<String> {
-    let plan = &run.plan;
-    if plan.request.experiment.is_some() || run.answer.is_some() || run.advice.is_some() {
+/// What a reader might want to do now, as a command to be pasted. `None`: the question was answered, or nothing follows.
+pub fn next_step(runs: &[Run], arguments: &Arguments, invocation: &Invocation) -> Option<String> {
+    let run = runs.iter().find(|run| run.plan.request.experiment.is_none())?;
+    let of_builds = !run.plan.request.libraries.is_empty();
+    if run.answer.is_some() || run.advice.is_some() || of_builds || arguments.tells_a_password() {
         return None;
     }
-    Some(match plan.mode {
-        Mode::Cost => {
-            "what it does to throughput: throughput --workload tpcb --scale 10 (more with --help)".to_owned()
+    let mut load = arguments.clone();
+    let (what, more): (_, &[&str]) = match run.plan.mode {
+        // A load that nobody chose is none of interest; one that writes is not for servers that are there already.
+        Mode::Cost
+            if arguments.workloads.is_empty()
+                && arguments.measuring.dsn.is_none()
+                && arguments.measuring.scripts.is_empty() =>
+        {
+            (load.scale, load.protocol) = (None, None);
+            ("what it does to throughput", &["throughput", "--workload", "tpcb", "--scale", "10"])
         }
-        Mode::Throughput => {
-            "the sample rate that keeps within a budget: sweep --budget 1% with the same options".to_owned()
+        Mode::Cost => ("what it does to throughput", &["throughput"]),
+        Mode::Throughput | Mode::Sweep => {
+            load.arms.clear();
+            ("the sample rate that keeps within a budget", &["sweep", "--budget", "1%"])
         }
-        Mode::Sweep => "which rate keeps within a budget: the same with --budget 1%".to_owned(),
-        Mode::Restart => "more precise in the same time, servers side by side: throughput".to_owned(),
+        Mode::Restart => ("more precise in the same time, servers side by side", &["throughput"]),
         Mode::Latency | Mode::Calibrate | Mode::Pgbench => return None,
-    })
+    };
+    Some(format!("Next, {what}:\n\n    {}", invocation.command(&load, more)))
 }
 
 /// How much was cut and how alike neighbours were, where there is something to say.
@@ -197,6 +208,58 @@ mod tests {
         let advice = advice(budget, losses);
         assert_eq!(advice.rate, Some(0.5));
         assert_eq!(advice.sql[0], "ALTER SYSTEM SET pgss_rs.sample_rate = 0.5;");
+    }
+
+    fn run_of(arguments: &Arguments) -> Run {
+        let plan = arguments.plans(2).unwrap().remove(0);
+        let noise = Effect { estimate: 0.0, low: -0.01, high: 0.01 };
+        let results = Results::Throughput(Throughput {
+            off: String::new(),
+            rounds: 8,
+            slice: 1.0,
+            warm_up: 0.2,
+            warm_up_rounds: 0,
+            arms: Vec::new(),
+            noise,
+            hot_noise: None,
+            slices: Vec::new(),
+        });
+        let conditions =
+            crate::report::Conditions { server: Default::default(), steal: None, warnings: Vec::new() };
+        Run::new(plan, Vec::new(), results, None, conditions)
+    }
+
+    fn next(arguments: &str) -> Option<String> {
+        use clap::Parser;
+        let words = ["pgss_rs_load"].into_iter().chain(arguments.split_whitespace());
+        let arguments = Arguments::parse_from(words);
+        next_step(&[run_of(&arguments)], &arguments, &Invocation::of("pgss_rs_load", true))
+    }
+
+    #[test]
+    fn what_comes_next_is_a_whole_command_on_a_line_of_its_own() {
+        assert_eq!(
+            next("--pg-config /x/pg_config").unwrap(),
+            "Next, what it does to throughput:\n\n    cargo load -- throughput --workload tpcb --scale 10 --pg-config \
+             /x/pg_config"
+        );
+        let sweep =
+            next("throughput --workload select-only --clients 4 --arms off,pgss_rs --json x").unwrap();
+        assert!(
+            sweep.ends_with("cargo load -- sweep --budget 1% --workload select-only --clients 4"),
+            "{sweep}"
+        );
+        let restart = next("restart --arms off,pgss_rs@0.5").unwrap();
+        assert!(restart.ends_with("cargo load -- throughput --arms off,pgss_rs@0.5"), "{restart}");
+        let existing = next("cost --dsn host=/tmp").unwrap();
+        assert!(existing.ends_with("cargo load -- throughput --dsn host=/tmp"), "{existing}");
+    }
+
+    #[test]
+    fn nothing_comes_next_after_an_experiment_or_where_a_password_would_be_shown() {
+        assert_eq!(next("--experiment sample-rate"), None);
+        assert_eq!(next("cost --dsn postgresql://me:secret@db/app"), None);
+        assert_eq!(next("pgbench"), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod env;
 mod error;
 mod experiment;
 mod guest;
+mod invocation;
 mod judgement;
 mod options;
 mod remote;
@@ -28,36 +29,39 @@ mod workload;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use arm::Installation;
 use cli::Arguments;
 use env::Machine;
 use error::{Error, Result};
+use invocation::Invocation;
 use report::{Report, Results};
 use runner::Site;
 use stats::Answer;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let invocation = Invocation::here();
+    let arguments = invocation.arguments().seeded();
     let done = match &arguments.command {
         Some(command) => command.run().map(|()| ExitCode::SUCCESS),
-        None => run(&arguments),
+        None => run(&arguments, &invocation),
     };
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("pgss_rs_load: {error}");
+            if !matches!(error, Error::Unread) {
+                error::tell(format_args!("pgss_rs_load: {error}"));
+            }
             error.exit_code()
         }
     }
 }
 
 /// The exit status.
-fn run(arguments: &Arguments) -> Result<ExitCode> {
+fn run(arguments: &Arguments, invocation: &Invocation) -> Result<ExitCode> {
     ctrlc::set_handler(error::interrupt).map_err(|e| Error::Failed(format!("cannot catch Ctrl-C: {e}")))?;
     let machine = Machine::here();
     let plans = arguments.plans(machine.cpus)?;
+    arguments.output.check()?;
     let site = match plans.iter().find_map(|plan| plan.request.target.clone()) {
         Some(target) => Site::Existing(target),
         None => Site::Throwaway(Installation::of(&arguments.pg_config)?),
@@ -66,20 +70,21 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         site.available(&plan.arms)?;
     }
     let mut report = Report::new(machine, site.version()?);
-    // Before the first run as well: a file that cannot be written should not be found out after minutes.
-    let save = |report: &Report| arguments.output.write(&report.json()?);
-    save(&report)?;
-    show(&report.machine_text())?;
+    show(&report.machine_text(arguments.seed()))?;
     for plan in plans {
-        let run = runner::run(plan, &site, &report.machine)?;
-        show(&run.text())?;
-        report.runs.push(run);
-        save(&report)?;
+        report.runs.push(runner::run(plan, &site, &report.machine)?);
+        // What cannot be saved is shown all the same.
+        let saved = report.json().and_then(|json| arguments.output.write(&json));
+        report.runs.last().map_or(Ok(()), |run| show(&run.text()))?;
+        saved?;
     }
     report.compare_with_published();
     if let Some(beside) = &report.beside {
         show(&beside.text())?;
-        save(&report)?;
+        arguments.output.write(&report.json()?)?;
+    }
+    if let Some(next) = judgement::next_step(&report.runs, arguments, invocation) {
+        show(&next)?;
     }
     Ok(exit_code(&report))
 }
@@ -99,6 +104,8 @@ fn exit_code(report: &Report) -> ExitCode {
 }
 
 fn show(text: &str) -> Result<()> {
-    writeln!(io::stdout(), "{}\n", text.trim_end())
-        .map_err(|e| Error::Failed(format!("cannot write the report: {e}")))
+    writeln!(io::stdout(), "{}\n", text.trim_end()).map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe => Error::Unread,
+        _ => Error::Failed(format!("cannot write the report: {e}")),
+    })
 }

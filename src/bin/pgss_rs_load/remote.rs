@@ -123,6 +123,10 @@ impl Target {
         })
     }
 
+    pub fn has_password(&self) -> bool {
+        self.password.is_some()
+    }
+
     pub fn connect(&self) -> Result<Session> {
         let login = Login { user: &self.user, database: &self.database, password: self.password.as_deref() };
         if self.host.starts_with('/') {

@@ -300,8 +300,8 @@ impl Report {
     }
 
     /// For the terminal.
-    pub fn machine_text(&self) -> String {
-        table::machine(&self.machine, &self.server_version)
+    pub fn machine_text(&self, seed: u64) -> String {
+        table::machine(&self.machine, &self.server_version, seed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a report goes, and the commands that begin with a saved one.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -82,6 +82,17 @@ impl Output {
         [json, html, markdown, csv, svg].into_iter().all(Option::is_none)
     }
 
+    /// Whether everything can be written, found out before minutes of measuring. What is there already stays as it is.
+    pub fn check(&self) -> Result<()> {
+        let Output { json, html, markdown, csv, svg } = self;
+        for path in [json, html, markdown, csv].into_iter().flatten() {
+            check_file(path)?;
+        }
+        let Some(directory) = svg else { return Ok(()) };
+        create_directory(directory).map_err(Error::Request)?;
+        check_file(&directory.join(".pgss_rs_load"))
+    }
+
     /// The JSON and every view that was asked for.
     pub fn write(&self, json: &str) -> Result<()> {
         self.write_json(json)?;
@@ -103,8 +114,7 @@ impl Output {
         view(&self.markdown, markdown::text)?;
         view(&self.csv, csv::text)?;
         let Some(directory) = &self.svg else { return Ok(()) };
-        fs::create_dir_all(directory)
-            .map_err(|e| Error::Failed(format!("cannot create {}: {e}", directory.display())))?;
+        create_directory(directory).map_err(Error::Failed)?;
         for figure in (0..document.runs.len()).flat_map(|run| chart::figures(document, run)) {
             write(&directory.join(&figure.id).with_extension("svg"), &figure.standalone())?;
         }
@@ -112,6 +122,56 @@ impl Output {
     }
 }
 
+fn create_directory(path: &Path) -> std::result::Result<(), String> {
+    fs::create_dir_all(path).map_err(|e| format!("cannot create the directory {}: {e}", path.display()))
+}
+
+fn check_file(path: &Path) -> Result<()> {
+    let is_new = !path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened
+        .map_err(|e| Error::Request(format!("cannot write {}: {e}; nothing was measured", path.display())))?;
+    if is_new {
+        // That it may stay would be no reason to measure nothing.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| Error::Failed(format!("cannot write {}: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_found_out_and_what_is_there_is_left_alone() {
+        let directory = std::env::temp_dir().join(format!("pgss_rs_output_{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let old = directory.join("old.json");
+        fs::write(&old, "kept").unwrap();
+        let output = Output {
+            json: Some(old.clone()),
+            html: Some(directory.join("new.html")),
+            svg: Some(directory.join("charts")),
+            ..Output::default()
+        };
+        output.check().unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "kept");
+        assert!(!directory.join("new.html").exists());
+        assert_eq!(fs::read_dir(directory.join("charts")).unwrap().count(), 0);
+
+        let refused = |output: Output| match output.check() {
+            Err(Error::Request(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        let nowhere = Some(directory.join("nowhere/x.csv"));
+        assert!(refused(Output { csv: nowhere, ..Output::default() }).contains("nowhere/x.csv"));
+        let a_directory = Some(directory.join("charts"));
+        assert!(refused(Output { markdown: a_directory, ..Output::default() }).contains("charts"));
+        assert!(refused(Output { svg: Some(old), ..Output::default() }).contains("old.json"));
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::error;
+
 /// Goes away when dropped.
 #[derive(Debug)]
 pub struct Progress {
@@ -15,7 +17,10 @@ impl Progress {
     /// `total`: what is to be measured.
     pub fn new(total: Duration) -> Self {
         if !std::io::stderr().is_terminal() {
-            eprintln!("Measuring for {} s, after the preparation of the servers ...", total.as_secs());
+            error::tell(format_args!(
+                "Measuring for {} s, after the preparation of the servers ...",
+                total.as_secs()
+            ));
         }
         let bar = ProgressBar::new(total.as_millis() as u64);
         if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent:>3} %  {msg}")

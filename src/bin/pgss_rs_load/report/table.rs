@@ -13,11 +13,12 @@ use crate::stats::{Effect, Finding};
 /// Characters of a statement's text shown.
 const QUERY_WIDTH: usize = 50;
 
-pub fn machine(machine: &Machine, server_version: &str) -> String {
+/// `seed`: of all runs.
+pub fn machine(machine: &Machine, server_version: &str, seed: u64) -> String {
     let virtual_machine = if machine.virtual_machine { ", virtual machine" } else { "" };
     wrapped(&format!(
         "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {} ({:.0} ns), load average \
-         {:.2}",
+         {:.2}\nOrder and random values: --seed {seed} repeats them",
         machine.cpus,
         machine.cpu_model,
         machine.memory as f64 / f64::from(1u32 << 30),
@@ -42,14 +43,13 @@ pub fn run(run: &Run, causes: &[String]) -> String {
     };
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
     let mut text = format!(
-        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}, {}seed {}\n",
+        "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}{}\n",
         plan.workload.name(),
         plan.protocol.name(),
         plan.scale,
         plan.duration.as_secs_f64(),
         if plan.pinned { "sessions tied to CPUs" } else { "sessions free to move" },
-        plan.max_entries.map_or_else(String::new, |n| format!("{} entries at most, ", grouped(n.into()))),
-        plan.seed
+        plan.max_entries.map_or_else(String::new, |n| format!(", {} entries at most", grouped(n.into()))),
     );
     for warning in &run.conditions.warnings {
         text += &format!("Warning: {warning}.\n");

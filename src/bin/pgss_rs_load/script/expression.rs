@@ -151,7 +151,7 @@ fn call(function: Function, values: &[Value], scope: &mut dyn Scope) -> Result<V
     use Function::*;
     match (function, values) {
         (Debug, [value]) => {
-            eprintln!("debug: {value}");
+            crate::error::tell(format_args!("debug: {value}"));
             return Ok(*value);
         }
         (Is, [left, right]) => return Ok(Value::Boolean(left == right)),
