@@ -43,6 +43,7 @@ pub const SUPERUSER: &str = "postgres";
 
 /// Part of the socket's name only, unless the server is to listen on TCP.
 const PORT: u16 = 5432;
+const PRELOAD: &str = "shared_preload_libraries";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -75,6 +76,12 @@ pub struct Error(String);
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl Error {
+    pub fn new(text: &str) -> Self {
+        Error(text.to_owned())
     }
 }
 
@@ -144,7 +151,7 @@ impl Builder {
         self
     }
 
-    /// Preloads a library by its file, a copy of which goes beside the data directory, and nothing else.
+    /// Preloads a library by its file, a copy of which goes beside the data directory, before those that the settings name.
     pub fn preload_file(mut self, library: &Path) -> Self {
         self.library = Some(library.to_owned());
         self
@@ -185,7 +192,9 @@ impl Builder {
         }
         if let Some(library) = &self.library {
             let copy = cluster.copy_library(library)?;
-            cluster.set("shared_preload_libraries", &format!("\"{}\"", copy.display()))?;
+            let others = self.settings.iter().rfind(|(name, _)| name == PRELOAD);
+            let others = others.map_or_else(String::new, |(_, names)| format!(", {names}"));
+            cluster.set(PRELOAD, &format!("\"{}\"{others}", copy.display()))?;
         }
         cluster.start()?;
         Ok(cluster)

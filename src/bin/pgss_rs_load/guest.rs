@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::arm::{Arm, Module};
 use crate::cli::{Mode, Plan};
 use crate::client::Session;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::remote::Target;
 use crate::workload::{Workload, create_pgbench_tables};
 
@@ -39,11 +39,17 @@ impl Guest {
         let scripts = plan.workload == Workload::Script;
         let writes = plan.workload.needs_tables() || plan.request.init.is_some();
         if writes && !plan.request.allow_writes {
-            return Err(Error::Request(format!(
-                "{} writes to {target}: say --allow-writes if it may. Workloads that need no tables, such as now, do \
-                 without",
-                plan.workload.name()
-            )));
+            return Err(Error::Request(match plan.workload {
+                Workload::Script => format!(
+                    "scripts may write, and this is {target}: add --allow-writes if they may. Their tables are yours, and \
+                     what they do to them stays"
+                ),
+                workload => format!(
+                    "{} needs tables in {target}: add --allow-writes if they may be created there, in a schema of their own \
+                     that is dropped at the end. Workloads without tables, such as now, do without",
+                    workload.name()
+                ),
+            }));
         }
         let mut guest = Guest { target: target.clone(), modules, has_schema: false, search_path: None };
         if writes {
@@ -99,9 +105,9 @@ impl Drop for Guest {
         if self.has_schema
             && let Err(error) = self.leave()
         {
-            eprintln!(
+            error::tell(format_args!(
                 "pgss_rs_load: the schema {SCHEMA} is still there ({error}).\nTo remove it: DROP SCHEMA {SCHEMA} CASCADE;"
-            );
+            ));
         }
     }
 }
@@ -111,6 +117,21 @@ pub fn version_of(target: &Target) -> Result<String> {
     let rows = target.connect()?.query("SHOW server_version")?;
     let version = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     Ok(format!("PostgreSQL {version}"))
+}
+
+/// The arms that can be run, and a note for each that cannot. Those that the user named are left as they are.
+pub fn available(plan: &Plan, target: &Target) -> Result<(Vec<Arm>, Vec<String>)> {
+    let theirs = Some(Module::PgStatStatements);
+    if plan.arms_are_given || !plan.arms.iter().any(|arm| arm.module() == theirs) {
+        return Ok((plan.arms.clone(), Vec::new()));
+    }
+    let loaded =
+        target.connect()?.query("SELECT 1 FROM pg_settings WHERE name = 'pg_stat_statements.track'")?;
+    if !loaded.is_empty() {
+        return Ok((plan.arms.clone(), Vec::new()));
+    }
+    let arms = plan.arms.iter().copied().filter(|arm| arm.module() != theirs).collect();
+    Ok((arms, vec!["pg_stat_statements is not loaded by this server: its arm is left out".to_owned()]))
 }
 
 fn refuse_impossible(plan: &Plan) -> Result<()> {
@@ -253,7 +274,24 @@ mod tests {
         assert!(error.contains("schema pgss_rs_load already"), "{error}");
         assert_eq!(one(&mut owner, SCHEMAS), "1");
         assert!(refused("postgres", &["restart"]).contains("throwaway"));
+        let script = std::env::temp_dir().join(format!("pgss_rs_guest_{}.sql", std::process::id()));
+        std::fs::write(&script, "SELECT 1;").unwrap();
+        let error = refused("postgres", &["throughput", "-f", &script.to_string_lossy()]);
+        std::fs::remove_file(&script).unwrap();
+        assert!(error.starts_with("scripts may write") && error.contains("--allow-writes"), "{error}");
         assert!(refused("postgres", &["cost", "--setting=work_mem=1MB"]).contains("--setting"));
+
+        let target = |arguments: &[&str]| {
+            let dsn = format!("host={} user=postgres dbname=postgres", cluster.socket_dir().display());
+            let plan = Arguments::parse_from([&["pgss_rs_load", "--dsn", &dsn], arguments].concat()).plans(2);
+            let plan = plan.unwrap().remove(0);
+            let target = plan.request.target.clone().unwrap();
+            available(&plan, &target).unwrap()
+        };
+        let (arms, notes) = target(&["throughput"]);
+        assert_eq!(arms.iter().map(Arm::to_string).collect::<Vec<_>>().join(","), "off,pgss_rs,pgss_rs@0.1");
+        assert!(notes[0].contains("its arm is left out"), "{notes:?}");
+        assert_eq!(target(&["throughput", "--arms=off,pg_stat_statements"]).0.len(), 2);
 
         let bare = server("");
         let error = run_as("postgres", &bare, &["cost"]).unwrap_err().to_string();

@@ -67,8 +67,9 @@ fn run(arguments: &Arguments, invocation: &Invocation) -> Result<ExitCode> {
         None => Site::Throwaway(Installation::of(&arguments.pg_config)?),
     };
     for plan in &plans {
-        site.available(&plan.arms)?;
+        site.available(plan)?;
     }
+    site.check(&plans)?;
     let mut report = Report::new(machine, site.version()?);
     show(&report.machine_text(arguments.seed()))?;
     for plan in plans {

@@ -1,7 +1,9 @@
 //! The options beyond a plain run: experiments, builds, scripts, when to stop and what to answer.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,13 +15,17 @@ use crate::experiment::Experiment;
 use crate::remote::Target;
 use crate::script::Script;
 
+/// How shared libraries begin: ELF, and Mach-O for one architecture or several.
+const LIBRARY_MAGIC: [[u8; 4]; 3] =
+    [*b"\x7fELF", 0xfeed_facf_u32.to_le_bytes(), 0xcafe_babe_u32.to_be_bytes()];
+
 #[derive(Clone, Debug, Default, Args)]
 pub struct Measuring {
     /// A published measurement, repeated here; its table is printed beside ours
     #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "workloads", "libraries", "scripts"])]
     pub experiment: Option<Experiment>,
 
-    /// A build of a library to preload, by its file; several are compared with each other as A, B and so on
+    /// A build of a library to preload, by its file, called A; several, A, B and so on, are compared with the first
     #[arg(long = "library", value_name = "FILE")]
     pub libraries: Vec<PathBuf>,
 
@@ -101,14 +107,7 @@ impl Measuring {
         if !scripts.is_empty() && scripts.iter().all(|s| s.weight == 0) {
             return Err(Error::Request("at least one script needs a weight above 0".to_owned()));
         }
-        for library in &self.libraries {
-            if !library.is_file() {
-                return Err(Error::Request(format!(
-                    "--library {}: there is no such file",
-                    library.display()
-                )));
-            }
-        }
+        self.libraries.iter().try_for_each(|library| is_library(library))?;
         let environment = |variable: &str| std::env::var(variable).ok();
         let target = self.dsn.as_ref().map(|dsn| Target::parse(dsn, environment)).transpose()?;
         Ok(Request {
@@ -137,6 +136,26 @@ fn weighted(given: &str) -> Result<Weighted> {
     })?;
     let script = Script::parse(&read(file)?).map_err(|e| Error::Request(format!("{file}:{e}")))?;
     Ok(Weighted { file: file.to_owned(), weight, script: Arc::new(script) })
+}
+
+/// Whether it may be a build of a module; what the server thinks of it shows when it loads it.
+fn is_library(path: &Path) -> Result<()> {
+    let refused = |why: String| {
+        Err(Error::Request(format!(
+            "--library {}: {why}. Give the library's file, such as target/release/libpgss_rs.so",
+            path.display()
+        )))
+    };
+    if path.is_dir() {
+        return refused("this is a directory".to_owned());
+    }
+    let mut magic = [0; 4];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut magic)) {
+        Ok(()) if LIBRARY_MAGIC.contains(&magic) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => refused("there is no such file".to_owned()),
+        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => refused(format!("cannot be read: {e}")),
+        _ => refused("this is no shared library".to_owned()),
+    }
 }
 
 fn read(path: &str) -> Result<String> {
@@ -198,6 +217,15 @@ mod tests {
     fn definitions_are_names_and_values() {
         assert_eq!(parse_definition("n=1=2"), Ok(("n".to_owned(), "1=2".to_owned())));
         assert!(parse_definition("1n=2").is_err() && parse_definition("n").is_err());
+    }
+
+    #[test]
+    fn what_is_no_library_is_told_why() {
+        let error = |path: &str| is_library(Path::new(path)).unwrap_err().to_string();
+        assert!(error("/nowhere/x.so").contains("there is no such file"));
+        assert!(error("/").contains("a directory"));
+        assert!(error(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).contains("no shared library"));
+        assert!(is_library(&std::env::current_exe().unwrap()).is_ok());
     }
 
     #[test]

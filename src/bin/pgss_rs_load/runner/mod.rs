@@ -7,6 +7,7 @@ mod cost;
 mod cpu;
 mod latency;
 mod pgbench;
+mod refusals;
 mod restart;
 mod rounds;
 mod throughput;
@@ -16,7 +17,7 @@ mod watch;
 use std::sync::Arc;
 
 use crate::arm::{Arm, Installation, Module};
-use crate::cli::{Mode, Plan};
+use crate::cli::{Mode, PRELOAD, Plan};
 use crate::client::Session;
 use crate::cluster::{self, Cluster, Shutdown};
 use crate::env::{CpuTimes, Machine};
@@ -37,6 +38,11 @@ const SPARE_CONNECTIONS: u32 = 10;
 /// elapsed time showed whole; beside a busy one both agreed.
 const IDLE_CPUS: &str = "with fewer clients than CPUs some CPUs idle, and the kernel may account for a part of a \
                          change only: compare server CPU with elapsed";
+
+/// Of `cost` on an existing server.
+const ELAPSED_ONLY: &str = "the CPU time of that server's processes cannot be read from here, so costs are in elapsed time: \
+                            they hold the way there and back and the wait for a CPU, and intervals are wider than where \
+                            server CPU is known";
 
 /// Without the driver's own statements.
 const SEEN: &str = "SELECT query, calls, round(mean_exec_time::numeric, 4), rows FROM pgss_rs_stats \
@@ -60,10 +66,18 @@ impl Site {
     }
 
     /// The arms that can be run, and a note for each that cannot.
-    pub fn available(&self, arms: &[Arm]) -> Result<(Vec<Arm>, Vec<String>)> {
+    pub fn available(&self, plan: &Plan) -> Result<(Vec<Arm>, Vec<String>)> {
         match self {
-            Site::Throwaway(installation) => installation.available(arms),
-            Site::Existing(_) => Ok((arms.to_vec(), Vec::new())),
+            Site::Throwaway(installation) => installation.available(&plan.arms),
+            Site::Existing(target) => guest::available(plan, target),
+        }
+    }
+
+    /// Whether its servers take what the user wants them to have, before any load.
+    pub fn check(&self, plans: &[Plan]) -> Result<()> {
+        match self {
+            Site::Throwaway(installation) => refusals::check(plans, installation),
+            Site::Existing(_) => Ok(()),
         }
     }
 }
@@ -95,7 +109,7 @@ fn off_of(plan: &Plan) -> String {
 
 /// Runs one plan. Throwaway servers are gone when this returns, and so is what was created on others.
 pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
-    let (arms, mut notes) = site.available(&plan.arms)?;
+    let (arms, mut notes) = site.available(&plan)?;
     plan.arms = arms;
     if plan.request.target.is_some() {
         // Where an existing server's processes run is none of our business.
@@ -115,7 +129,9 @@ pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
             "none of the arms to compare with off is installed for this server".to_owned(),
         ));
     }
-    if plan.mode == Mode::Cost && (plan.clients as usize) < machine.cpus {
+    if plan.mode == Mode::Cost && plan.request.target.is_some() {
+        notes.push(ELAPSED_ONLY.to_owned());
+    } else if plan.mode == Mode::Cost && (plan.clients as usize) < machine.cpus {
         notes.push(IDLE_CPUS.to_owned());
     }
     if plan.workload == Workload::Tpcb && plan.scale < plan.clients {
@@ -189,16 +205,22 @@ impl Server {
 
     /// With the module of `arm` loaded and set up as `arm` wants it.
     fn start(plan: &Plan, installation: &Installation, arm: Arm) -> Result<Self> {
+        let server = Self::bare(plan, installation, arm)?;
+        server.set_up(plan)?;
+        Ok(server)
+    }
+
+    /// Without the tables that the load needs.
+    fn bare(plan: &Plan, installation: &Installation, arm: Arm) -> Result<Self> {
         let mut builder = Self::builder(plan, installation)?;
         if let Arm::Build(n) = arm {
             builder = builder.preload_file(&plan.request.libraries[usize::from(n)]);
         }
-        for (name, value) in preload(plan, arm).iter().chain(&plan.settings) {
-            builder = builder.setting(name, value);
+        for (name, value) in settings(plan, arm) {
+            builder = builder.setting(&name, &value);
         }
-        let server = Server::new(arm, builder.start()?);
-        server.set_up(plan)?;
-        Ok(server)
+        let cluster = builder.start().map_err(|error| refusals::reworded(error, plan, arm))?;
+        Ok(Server::new(arm, cluster))
     }
 
     fn new(arm: Arm, cluster: Cluster) -> Self {
@@ -226,6 +248,10 @@ impl Server {
     /// Creates the tables that the load needs.
     fn set_up(&self, plan: &Plan) -> Result<()> {
         let mut session = self.connect()?;
+        if let Some(module) = self.module() {
+            // The statistics are to show the load.
+            session.execute(&module.flip(Arm::Off))?;
+        }
         plan.workload.set_up(&mut session, plan.scale)?;
         let scripts = &plan.request.scripts;
         if scripts.iter().any(|weighted| weighted.script.uses_pgbench_tables()) {
@@ -239,12 +265,12 @@ impl Server {
 
     /// The settings with which this server, started for `off`, becomes one for `arm`; see [`Server::restart_as`].
     fn preload(&self, plan: &Plan, arm: Arm) -> Result<Vec<(String, String)>> {
-        let mut settings = preload(plan, arm);
+        let mut settings = settings(plan, arm);
         if let (Arm::Build(n), Some(cluster)) = (arm, self.cluster()) {
             let copy = cluster.copy_library(&plan.request.libraries[usize::from(n)])?;
-            settings.push((PRELOAD.to_owned(), format!("\"{}\"", copy.display())));
+            let others = plan.preloads().map_or_else(String::new, |names| format!(", {names}"));
+            settings.push((PRELOAD.to_owned(), format!("\"{}\"{others}", copy.display())));
         }
-        settings.extend(plan.settings.iter().cloned());
         Ok(settings)
     }
 
@@ -294,18 +320,19 @@ impl Server {
     }
 }
 
-const PRELOAD: &str = "shared_preload_libraries";
-
-/// What loads an arm's installed module and sets it up.
-fn preload(plan: &Plan, arm: Arm) -> Vec<(String, String)> {
+/// What loads an arm's installed module and sets it up, and what the user adds.
+fn settings(plan: &Plan, arm: Arm) -> Vec<(String, String)> {
     let mut settings = Vec::new();
-    if let Some(module) = arm.module() {
-        settings.push((PRELOAD.to_owned(), module.name().to_owned()));
-        if let Some(entries) = plan.max_entries {
-            settings.push((format!("{}.max", module.name()), entries.to_string()));
-        }
+    let module = arm.module();
+    let libraries: Vec<&str> = module.map(Module::name).into_iter().chain(plan.preloads()).collect();
+    if !libraries.is_empty() {
+        settings.push((PRELOAD.to_owned(), libraries.join(", ")));
+    }
+    if let (Some(module), Some(entries)) = (module, plan.max_entries) {
+        settings.push((format!("{}.max", module.name()), entries.to_string()));
     }
     settings.extend(arm.settings());
+    settings.extend(plan.settings.iter().filter(|(name, _)| name != PRELOAD).cloned());
     settings
 }
 
