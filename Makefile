@@ -152,10 +152,19 @@ asan:
 	@RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
 		cargo +nightly test --no-default-features --lib --target x86_64-unknown-linux-gnu
 
-# In recipes: PG_CONFIG is there and runs; its major.
-MAJOR_OF_PG_CONFIG = [ -n "$(PG_CONFIG)" ] && version=$$("$(PG_CONFIG)" --version 2>/dev/null) || \
-	{ echo "Say which server it is for: make $@ PG_CONFIG=/path/pg_config" >&2; exit 2; }; \
-	major=$$(echo "$$version" | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+# In recipes: PG_CONFIG is the pg_config of a server that this can be built for; its major.
+MAJOR_OF_PG_CONFIG = fail() { echo "make $@: $$1" >&2; exit 2; }; \
+	given="$(PG_CONFIG)"; \
+	[ -n "$$given" ] || fail "say which server it is for: make $@ PG_CONFIG=/path/pg_config"; \
+	command -v "$$given" >/dev/null || fail "PG_CONFIG=$$given: there is no such program"; \
+	version=$$("$$given" --version 2>/dev/null </dev/null) || version=""; \
+	[[ "$$version" =~ ^PostgreSQL\ ([0-9]+) ]] || fail "PG_CONFIG=$$given is no pg_config: with --version it says \"$$version\""; \
+	major=$${BASH_REMATCH[1]}; \
+	[ "$$major" -ge 15 ] && [ "$$major" -le 18 ] || fail "PG_CONFIG=$$given is of $$version, and pgss_rs is for 15 to 18"; \
+	headers=$$("$$given" --includedir-server); \
+	[ -e "$$headers/postgres.h" ] || \
+		fail "PG_CONFIG=$$given: the server's headers are not in $$headers; Debian has them in postgresql-server-dev-$$major"; \
+	cargo pgrx --version 2>/dev/null | grep -qF 0.18.1 || fail "install cargo-pgrx first: cargo install --locked cargo-pgrx@0.18.1"
 
 # pgrx wants to know each server from a configuration of its own, apart from the user's.
 PGRX_FOR_PG_CONFIG = mkdir -p target/pgrx-$$major; export PGRX_HOME=$$PWD/target/pgrx-$$major; \
