@@ -19,20 +19,20 @@ use crate::workload::{Protocol, Workload};
 pub const EXAMPLES: &str = "\
 Without a mode and without a word about the load: cost of `now`, then the sample-rate experiment, about two minutes.
 
-Exit status: 0, also for yes to --at-most; 1 something failed, or calibrate found the driver off; 2 what was asked for
+Exit status: 0, also for yes to --at-most; 1 something failed, or calibrate found the driver off; 2 what was asked for \
 cannot be done; 3 no to --at-most; 4 not enough data to answer it; 130 interrupted; 141 nobody reads the report.
 
 Examples:
   pgss_rs_load
   pgss_rs_load cost --workload now --arms off,pgss_rs,pgss_rs@0.1,pg_stat_statements
-  pgss_rs_load cost --arms off,off                       (the noise of this box)
+  pgss_rs_load cost --arms off,off   (the noise of this box)
   pgss_rs_load throughput --workload tpcb --scale 10 --clients 4 --json result.json
-  pgss_rs_load throughput --workload churn --arms off,pgss_rs,pg_stat_statements --max-entries 10000
+  pgss_rs_load throughput --workload churn --max-entries 10000
   pgss_rs_load sweep --workload select-only --duration 120 --budget 1%
   pgss_rs_load --experiment thin-client
   pgss_rs_load throughput --library old/pgss_rs.so --library new/pgss_rs.so
-  pgss_rs_load throughput -f read.sql@9 -f write.sql@1 -D size=1000 --init tables.sql
-  pgss_rs_load throughput --workload select-only --at-most 1%    (for scripts: see the exit status)
+  pgss_rs_load throughput -f read.sql@9 -f write.sql --init tables.sql
+  pgss_rs_load throughput --workload select-only --at-most 1%; echo $?
   pgss_rs_load calibrate
   pgss_rs_load latency --rate-per-second 5000 --clients 16 --html latency.html
   pgss_rs_load sweep --workload select-only --duration 120 --html sweep.html
@@ -166,6 +166,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// As it was said on the command line; scripts by their files.
+    pub fn workload_name(&self) -> String {
+        let files = self.request.scripts.iter().map(|script| script.file.as_str());
+        match self.workload {
+            Workload::Script => files.collect::<Vec<_>>().join(", "),
+            workload => workload.name(),
+        }
+    }
+
     /// What the servers load besides what the arms are about.
     pub fn preloads(&self) -> Option<&str> {
         self.settings.iter().rfind(|(name, _)| name == PRELOAD).map(|(_, libraries)| libraries.as_str())

@@ -158,7 +158,7 @@ fn thin_client_rows(run: &Run, throughput: &Throughput) -> Vec<Vec<String>> {
             _ => String::new(),
         };
         vec![
-            run.plan.workload.name(),
+            run.plan.workload_name(),
             arm.arm.to_string(),
             format!("{:.0}", arm.tps),
             change,
@@ -175,7 +175,7 @@ fn thin_client_rows(run: &Run, throughput: &Throughput) -> Vec<Vec<String>> {
 fn planner_rows(run: &Run, throughput: &Throughput) -> Vec<Vec<String>> {
     let row = |(index, arm): (usize, &ArmThroughput)| {
         let (change, range) = cells(arm);
-        let mut row = vec![run.plan.workload.name(), arm.arm.to_string(), format!("{:.0}", arm.tps)];
+        let mut row = vec![run.plan.workload_name(), arm.arm.to_string(), format!("{:.0}", arm.tps)];
         row.extend(changes_by_run(throughput, index).map(|change| match change {
             Some(change) if index > 0 => format!("{:+.2}", change * 100.0),
             _ => String::new(),

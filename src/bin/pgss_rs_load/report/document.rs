@@ -300,11 +300,17 @@ impl Document {
 }
 
 impl Plan {
-    /// As it is said on the command line.
+    /// As it is said on the command line; scripts by their files.
     pub fn workload_name(&self) -> String {
-        match &self.workload {
-            Value::String(name) => name.clone(),
-            other => other.to_string(),
+        let scripts = self.rest.get("request").and_then(|request| request.get("scripts")?.as_array());
+        let files = |scripts: &Vec<Value>| {
+            let names: Vec<&str> = scripts.iter().filter_map(|script| script.get("file")?.as_str()).collect();
+            names.join(", ")
+        };
+        match (&self.workload, scripts.map(files).filter(|names| !names.is_empty())) {
+            (_, Some(names)) => names,
+            (Value::String(name), None) => name.clone(),
+            (other, None) => other.to_string(),
         }
     }
 }
@@ -369,6 +375,18 @@ mod tests {
         assert_eq!(interval.reach(), None);
         let known: Interval = serde_json::from_str(r#"{"estimate":1.0,"low":-3.0,"high":2.0}"#).unwrap();
         assert_eq!(known.scaled(2.0).reach(), Some(6.0));
+    }
+
+    #[test]
+    fn scripts_are_named_by_their_files() {
+        let plan = |more: &str| -> Plan {
+            let rest = r#""mode":"throughput","clients":1,"duration":1.0,"arms":[],"seed":1"#;
+            serde_json::from_str(&format!("{{{rest},{more}}}")).unwrap()
+        };
+        let scripts =
+            r#""workload":"script","request":{"scripts":[{"file":"a.sql","weight":9},{"file":"b.sql"}]}"#;
+        assert_eq!(plan(scripts).workload_name(), "a.sql, b.sql");
+        assert_eq!(plan(r#""workload":"tpcb","request":{}"#).workload_name(), "tpcb");
     }
 
     #[test]

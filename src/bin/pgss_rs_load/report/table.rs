@@ -44,7 +44,7 @@ pub fn run(run: &Run, causes: &[String]) -> String {
     let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
     let mut text = format!(
         "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}{}\n",
-        plan.workload.name(),
+        plan.workload_name(),
         plan.protocol.name(),
         plan.scale,
         plan.duration.as_secs_f64(),

@@ -59,7 +59,7 @@ pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Cost, Vec<S
     let mut clients = (0..plan.clients)
         .map(|number| Client::new(plan, &servers, number))
         .collect::<Result<Vec<Client>>>()?;
-    progress.say(format!("measuring cost, {}", plan.workload.name()));
+    progress.say(format!("measuring cost, {}", plan.workload_name()));
     let mut samples = measure(&mut clients, &pairs, plan, progress)?;
     drop(clients);
 

@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Res
     // The entry after the last arm is the baseline again.
     let division = Division::new(plan.duration, arms.len() + 1);
     let percentiles = percentiles(open_loop.rate_per_second * division.slice.as_secs_f64());
-    progress.say(format!("measuring latency, {}", plan.workload.name()));
+    progress.say(format!("measuring latency, {}", plan.workload_name()));
     let mut slices = Vec::new();
     for (round, order) in schedule::rounds(arms.len() + 1, division.rounds, plan.seed).iter().enumerate() {
         let due = Due::new(&open_loop, division, plan.seed.wrapping_add(round as u64));

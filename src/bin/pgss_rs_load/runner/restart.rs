@@ -30,7 +30,7 @@ pub fn run(
     let entries = plan.arms.len() + 1;
     let division = Division::new(plan.duration, entries, SLICE, WARM_UP);
     let mut rounds = Rounds::new(plan.arms.len(), division)?;
-    progress.say(format!("measuring throughput after restarts, {}", plan.workload.name()));
+    progress.say(format!("measuring throughput after restarts, {}", plan.workload_name()));
     for (round, order) in schedule::rounds(entries, division.rounds, plan.seed).iter().enumerate() {
         for entry in order {
             let again = *entry == plan.arms.len();

@@ -48,7 +48,7 @@ pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Throughput,
 }
 
 fn measure(plan: &Plan, arms: &mut [Sessions], watches: &mut [Watch], progress: &Progress) -> Result<Rounds> {
-    progress.say(format!("measuring throughput, {}", plan.workload.name()));
+    progress.say(format!("measuring throughput, {}", plan.workload_name()));
     // The entry after the last arm is the baseline again.
     let entries = arms.len() + 1;
     let division = Division::new(plan.duration, entries, SLICE, WARM_UP);

@@ -60,7 +60,7 @@ impl Scope for Environment {
         match self.variables.get(name) {
             Some(Variable::Value(value)) => Ok(*value),
             Some(Variable::Text(text)) => Value::from_text(name, text),
-            None => Err(format!("there is no variable {name}")),
+            None => Err(undefined(name)),
         }
     }
 
@@ -275,16 +275,22 @@ impl Player {
         progress: &Progress,
     ) -> Result<()> {
         if self.protocol == Protocol::Simple {
-            self.inline(sql);
+            let missing = self.inline(sql);
+            // It may be none at all: a colon in a string, for instance.
+            let explained = |error: Error| {
+                error.reworded(|text| {
+                    missing.map_or(text.clone(), |name| format!("{text}\n{}", undefined(name)))
+                })
+            };
             return match &sql.stores {
-                None => session.simple(&self.sql),
+                None => session.simple(&self.sql).map_err(explained),
                 Some(store) => {
-                    let results = session.simple_results(&self.sql)?;
+                    let results = session.simple_results(&self.sql).map_err(explained)?;
                     self.environment.store(store, results).map_err(Error::Failed)
                 }
             };
         }
-        self.collect(sql);
+        self.collect(sql)?;
         let name = format!("P{script}_{number}");
         let statement = if self.protocol == Protocol::Prepared {
             if !std::mem::replace(&mut self.prepared[script][number], true) {
@@ -316,30 +322,39 @@ impl Player {
         }
     }
 
-    /// The statement with its values; a variable that is not there stays as it is written.
-    fn inline(&mut self, sql: &Sql) {
+    /// The statement with its values; a variable that is not there stays as it is written. The first of these.
+    fn inline<'a>(&mut self, sql: &'a Sql) -> Option<&'a str> {
+        let mut missing = None;
         self.sql.clear();
         self.sql.push_str(&sql.pieces[0]);
         for (name, piece) in sql.variables.iter().zip(&sql.pieces[1..]) {
             if !self.environment.write(name, &mut self.sql) {
+                missing = missing.or(Some(name.as_str()));
                 self.sql.push(':');
                 self.sql.push_str(name);
             }
             self.sql.push_str(piece);
         }
+        missing
     }
 
-    /// The statement's values; a variable that is not there is NULL.
-    fn collect(&mut self, sql: &Sql) {
+    /// The statement's values. pgbench sends NULL for a variable that is not there, which measures another statement than
+    /// the one that is meant.
+    fn collect(&mut self, sql: &Sql) -> Result<()> {
         self.parameters.resize(sql.variables.len(), None);
         for (name, parameter) in sql.variables.iter().zip(&mut self.parameters) {
             let text = parameter.get_or_insert_default();
             text.clear();
             if !self.environment.write(name, text) {
-                *parameter = None;
+                return Err(Error::Failed(undefined(name)));
             }
         }
+        Ok(())
     }
+}
+
+fn undefined(name: &str) -> String {
+    format!("there is no variable {name}: \\set it before, or define it with -D {name}=VALUE")
 }
 
 fn sleep(time: Duration) -> Result<()> {
@@ -441,12 +456,22 @@ mod tests {
             ("SELECT 1 WHERE false \\gset", "test.sql:1: \\gset needs one row, and there were 0"),
             ("SELECT 1 AS \"a b\" \\gset", "test.sql:1: \"a b\" is no name"),
             ("SELECT 1;\n\\set x :nosuch", "test.sql:2: there is no variable nosuch"),
+            ("SELECT 1;\n\\set x :text + 1", "test.sql:2: the value of text is neither a number"),
             ("SELECT :nosuch;", "test.sql:1: ERROR 42601"),
         ] {
-            let mut player = Player::new(&plan(text, Protocol::Simple, &[]), 0, 1);
+            let mut player = Player::new(&plan(text, Protocol::Simple, &[("text", "x")]), 0, 1);
             let error = player.play(&mut session).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
+            assert_eq!(error.contains("-D nosuch=VALUE"), text.contains("nosuch"), "{error}");
         }
+        for protocol in [Protocol::Extended, Protocol::Prepared] {
+            let mut player = Player::new(&plan("SELECT 1;\nSELECT :nosuch;", protocol, &[]), 0, 1);
+            let error = player.play(&mut session).unwrap_err().to_string();
+            assert!(error.starts_with("test.sql:2: there is no variable nosuch"), "{error}");
+        }
+        // What only looks like a variable is none of ours.
+        let mut player = Player::new(&plan("SELECT 'a :b';", Protocol::Simple, &[]), 0, 1);
+        assert!(player.play(&mut session).unwrap().committed);
     }
 
     #[test]
