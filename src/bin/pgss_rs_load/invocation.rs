@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::arm::Arm;
 use crate::cli::{self, Arguments};
+use crate::report::grid::WIDTH;
 
 /// As the alias in `.cargo/config.toml` calls it.
 const BY_CARGO: &str = "cargo load --";
@@ -39,18 +40,29 @@ impl Invocation {
     }
 
     /// The whole command that puts the same load on the same kind of server in another way. `more`: what else it is to be told.
+    ///
+    /// Indented, and with a backslash at the ends of lines, where there are several, as a shell goes on after.
     pub fn command(&self, arguments: &Arguments, more: &[&str]) -> String {
-        let load = load(arguments);
-        let words = more.iter().map(|word| (*word).to_owned()).chain(load.iter().map(|word| quoted(word)));
-        [self.program.clone()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+        let words = [more.join(" ")].into_iter().chain(load(arguments));
+        let (mut text, mut width) = (format!("    {}", self.program), 4 + self.program.len());
+        for word in words {
+            if width + word.len() + " \\".len() >= WIDTH {
+                text += " \\\n       ";
+                width = 7;
+            }
+            text += " ";
+            text += &word;
+            width += 1 + word.len();
+        }
+        text
     }
 }
 
-/// The options that say which server, and which load.
+/// The options that say which server, and which load, each with its value.
 fn load(arguments: &Arguments) -> Vec<String> {
     let measuring = &arguments.measuring;
     let mut words = Vec::new();
-    let mut say = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+    let mut say = |option: &str, value: &str| words.push(format!("{option} {}", quoted(value)));
     if arguments.pg_config != Path::new("pg_config") {
         say("--pg-config", &arguments.pg_config.to_string_lossy());
     }
@@ -122,12 +134,11 @@ mod tests {
         };
         assert_eq!(
             command("target/release/pgss_rs_load", true),
-            "cargo load -- sweep --budget 1% --pg-config '/opt/pg 15/bin/pg_config' --workload tpcb --arms off,pgss_rs \
-             --clients 4 --scale 10 --setting 'application_name=it'\\''s'"
+            "    cargo load -- sweep --budget 1% --pg-config '/opt/pg 15/bin/pg_config' --workload tpcb \\\n        \
+             --arms off,pgss_rs --clients 4 --scale 10 --setting 'application_name=it'\\''s'"
         );
-        assert!(
-            command("./pgss_rs_load", false).starts_with("./pgss_rs_load sweep --budget 1% --pg-config ")
-        );
+        let direct = command("./pgss_rs_load", false);
+        assert!(direct.starts_with("    ./pgss_rs_load sweep --budget 1% --pg-config "), "{direct}");
     }
 
     #[test]
@@ -135,7 +146,7 @@ mod tests {
         let given = "cost -f read.sql@9 -f write.sql -D n=1 --dsn host=/tmp --allow-writes --no-pin --protocol simple";
         let given: Vec<&str> = ["pgss_rs_load"].into_iter().chain(given.split(' ')).collect();
         let printed = Invocation::of("x", false).command(&Arguments::parse_from(given), &["throughput"]);
-        let again = Arguments::parse_from(printed.split(' '));
+        let again = Arguments::parse_from(printed.replace('\\', "").split_whitespace());
         assert_eq!(again.measuring.scripts, ["read.sql@9", "write.sql"]);
         assert_eq!(again.measuring.dsn.as_deref(), Some("host=/tmp"));
         assert!(again.measuring.allow_writes && again.no_pin && again.mode == Some(cli::Mode::Throughput));

@@ -139,7 +139,7 @@ pub fn next_step(runs: &[Run], arguments: &Arguments, invocation: &Invocation) -
         Mode::Restart => ("more precise in the same time, servers side by side", &["throughput"]),
         Mode::Latency | Mode::Calibrate | Mode::Pgbench => return None,
     };
-    Some(format!("Next, {what}:\n\n    {}", invocation.command(&load, more)))
+    Some(format!("Next, {what}:\n\n{}", invocation.command(&load, more)))
 }
 
 /// How much was cut and how alike neighbours were, where there is something to say.

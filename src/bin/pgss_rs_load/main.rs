@@ -34,6 +34,7 @@ use cli::Arguments;
 use env::Machine;
 use error::{Error, Result};
 use invocation::Invocation;
+use report::grid::wrapped;
 use report::{Report, Results};
 use runner::Site;
 use stats::Answer;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             if !matches!(error, Error::Unread) {
-                error::tell(format_args!("pgss_rs_load: {error}"));
+                error::tell(wrapped(&format!("pgss_rs_load: {error}")));
             }
             error.exit_code()
         }

@@ -5,8 +5,9 @@ use super::{PRELOAD, Server};
 use crate::arm::{Arm, Installation, Module};
 use crate::cli::Plan;
 use crate::client::Session;
-use crate::cluster;
+use crate::cluster::{self, Cluster};
 use crate::error::{Error, Result, tell};
+use crate::report::grid::wrapped;
 
 /// Starts a server for each kind of arm, where there is something that it may refuse.
 pub fn check(plans: &[Plan], installation: &Installation) -> Result<()> {
@@ -29,7 +30,8 @@ pub fn check(plans: &[Plan], installation: &Installation) -> Result<()> {
     for arm in &arms {
         let server = Server::bare(first, installation, *arm)?;
         let mut session = server.connect()?;
-        check_file(&mut session, &first.settings)?;
+        let log = server.cluster().map(Cluster::log).unwrap_or_default();
+        check_file(&mut session, &first.settings, &log)?;
         let known = session.query("SELECT lower(name) FROM pg_settings")?;
         let known: Vec<String> = known.into_iter().flatten().flatten().collect();
         unknown.retain(|name| !known.contains(&name.to_ascii_lowercase()));
@@ -37,22 +39,32 @@ pub fn check(plans: &[Plan], installation: &Installation) -> Result<()> {
     unknown.iter().try_for_each(|name| nobody_reads(name))
 }
 
-/// Values of a module's settings are no reason for the server not to start: it warns, and takes the default.
-fn check_file(session: &mut Session, settings: &[(String, String)]) -> Result<()> {
+/// Values of a module's settings are no reason for the server not to start: it warns in its log, and takes the default.
+fn check_file(session: &mut Session, settings: &[(String, String)], log: &str) -> Result<()> {
     let refused = session.query("SELECT lower(name), error FROM pg_file_settings WHERE error IS NOT NULL")?;
     for row in refused {
         let [Some(name), Some(error)] = &row[..] else { continue };
-        if let Some((name, value)) = settings.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)) {
-            // The reason is told to whoever sets it.
-            let quoted = value.replace('\'', "''");
-            let reason = match session.execute(&format!("SET {name} = '{quoted}'")) {
-                Err(Error::Failed(text)) => text.lines().next().unwrap_or_default().to_owned(),
-                _ => error.clone(),
-            };
-            return Err(Error::Request(format!("--setting {name}={value}: the server refuses it: {reason}")));
+        if let Some(given) = settings.iter().find(|(given, _)| given == name) {
+            return Err(refused_because(given, reason(name, log).unwrap_or(error)));
         }
     }
     Ok(())
+}
+
+fn refused_because((name, value): &(String, String), reason: &str) -> Error {
+    Error::Request(format!("--setting {name}={value}: the server refuses it: {reason}"))
+}
+
+/// What a log says about a setting.
+fn reason<'a>(name: &str, log: &'a str) -> Option<&'a str> {
+    let named = format!("\"{name}\"");
+    let message = |line: &'a str| {
+        let (_, message) =
+            ["FATAL:  ", "WARNING:  ", "LOG:  "].iter().find_map(|level| line.split_once(level))?;
+        message.to_ascii_lowercase().contains(&named).then_some(message.trim())
+    };
+    // Where in the file it stands is none of the user's business.
+    log.lines().find_map(message).map(|message| message.split(" in file \"").next().unwrap_or(message))
 }
 
 /// A setting that no server knows: a mistake if it is one of the modules', else perhaps something that statements ask for.
@@ -64,30 +76,23 @@ fn nobody_reads(name: &str) -> Result<()> {
             "--setting {name}: no arm loads {module}, so nothing would read it: leave it out, or add the arm"
         )));
     }
-    tell(format_args!(
+    tell(wrapped(&format!(
         "pgss_rs_load: no server knows the setting {name}. It is set, but if a module is to read it, load that with \
          --setting shared_preload_libraries=..."
-    ));
+    )));
     Ok(())
 }
 
 /// What a server that did not start says about what it was given.
 pub fn reworded(error: cluster::Error, plan: &Plan, arm: Arm) -> Error {
     let text = error.to_string();
-    let said = |level: &str| text.lines().rev().find_map(|line| Some(line.split_once(level)?.1.trim()));
-    let names = |name: &str, line: &str| {
-        line.to_ascii_lowercase().contains(&format!("\"{}\"", name.to_ascii_lowercase()))
-    };
-    for (name, value) in plan.settings.iter().filter(|(name, _)| name != PRELOAD) {
-        let about = ["FATAL:  ", "LOG:  "].iter().find_map(|level| {
-            let messages = text.lines().filter_map(|line| Some(line.split_once(level)?.1.trim()));
-            messages.into_iter().find(|message| names(name, message))
-        });
-        if let Some(message) = about {
-            let message = message.split(" in file \"").next().unwrap_or(message);
-            return Error::Request(format!("--setting {name}={value}: the server refuses it: {message}"));
+    let settings = plan.settings.iter().filter(|(name, _)| name != PRELOAD);
+    for setting in settings {
+        if let Some(reason) = reason(&setting.0, &text) {
+            return refused_because(setting, reason);
         }
     }
+    let said = |level: &str| text.lines().rev().find_map(|line| Some(line.split_once(level)?.1.trim()));
     let Arm::Build(n) = arm else { return error.into() };
     let (Some(fatal), file) = (said("FATAL:  "), plan.request.libraries[usize::from(n)].display()) else {
         return error.into();
@@ -131,7 +136,10 @@ mod tests {
             "--setting work_mem=much: the server refuses it: invalid value for parameter \"work_mem\"",
         );
         let bad_value = refused(&["--setting=pgss_rs.max=50"]);
-        assert!(bad_value.starts_with("--setting pgss_rs.max=50: the server refuses it"), "{bad_value}");
+        assert!(
+            bad_value.contains("50 is outside the valid range for parameter \"pgss_rs.max\""),
+            "{bad_value}"
+        );
         let bad_choice = refused(&["--setting=pgss_rs.track=most"]);
         assert!(bad_choice.contains("invalid value for parameter \"pgss_rs.track\""), "{bad_choice}");
         starts(
