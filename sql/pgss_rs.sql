@@ -219,7 +219,7 @@ CREATE VIEW @extschema@.pgss_rs_top AS
     )
     SELECT
         format('%6s', round((100 * time / nullif(all_time, 0))::numeric, 1) || '%') AS share,
-        format('%18s', CASE
+        format('%16s', CASE
             WHEN calls_stderr = 0 THEN calls::text
             ELSE format('%s%s +/- %s%s', round(calls / unit), letter, round(margin, (margin < 10)::int), letter)
         END) AS calls,
@@ -227,21 +227,25 @@ CREATE VIEW @extschema@.pgss_rs_top AS
             AS mean_ms,
         round(p95_exec_time::numeric, CASE WHEN p95_exec_time < 1 THEN 4 WHEN p95_exec_time < 100 THEN 2 ELSE 0 END)
             AS p95_ms,
-        format('%8s', errors) AS errors,
-        format('%10s', pg_size_pretty(current_setting('block_size')::numeric * (
+        format('%6s', errors) AS errors,
+        format('%8s', replace(pg_size_pretty(current_setting('block_size')::numeric * (
             shared_blks_read + shared_blks_written + local_blks_read + local_blks_written
-            + temp_blks_read + temp_blks_written))) AS io,
+            + temp_blks_read + temp_blks_written)), 'bytes', 'B')) AS io,
+        queryid,
         CASE
             WHEN length(line) <= width AND NOT query_truncated THEN line
             ELSE left(line, width - 3) || '...'
         END AS query
     FROM s
-        CROSS JOIN LATERAL (SELECT btrim(regexp_replace(query, '[[:space:][:cntrl:]]+', ' ', 'g')) AS line) AS l
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN toplevel THEN '' ELSE '> ' END
+                || btrim(regexp_replace(query, '[[:space:][:cntrl:]]+', ' ', 'g')) AS line
+        ) AS l
         -- characters may be two columns wide
-        CROSS JOIN LATERAL (SELECT CASE WHEN octet_length(line) = length(line) THEN 42 ELSE 21 END AS width) AS w
+        CROSS JOIN LATERAL (SELECT CASE WHEN octet_length(line) = length(line) THEN 25 ELSE 13 END AS width) AS w
         CROSS JOIN LATERAL (
             SELECT unit, letter FROM (VALUES (1, ''), (1e3, 'k'), (1e6, 'M'), (1e9, 'G'), (1e12, 'T')) AS u (unit, letter)
-            WHERE calls < 1e5 * unit OR unit = 1e12 ORDER BY unit LIMIT 1
+            WHERE calls < 1e4 * unit OR unit = 1e12 ORDER BY unit LIMIT 1
         ) AS u
         CROSS JOIN LATERAL (SELECT (1.96 * calls_stderr)::numeric / unit AS margin) AS m
     ORDER BY time DESC;
@@ -249,7 +253,7 @@ CREATE VIEW @extschema@.pgss_rs_top AS
 SET LOCAL search_path = @extschema@, pg_temp;
 
 COMMENT ON VIEW pgss_rs_top IS
-    'the statements that most time was spent on, in 120 columns; io is what was read and written, +/- is at 95 %';
+    'the statements that most time was spent on, in 120 columns; io is what was read and written, +/- is at 95 %, > is nested';
 
 CREATE FUNCTION pgss_rs_histogram(
     queryid bigint DEFAULT 0,
