@@ -479,11 +479,11 @@ fn pgss_rs_info(mut rows: Rows) {
     let row =
         rows.columns(|column| values.iter().find(|(name, _)| *name == column).map_or(Value::Null, |v| v.1));
     rows.push(row);
-    warn_of_old_objects(sql_version.as_deref());
+    warn(sql_version.as_deref());
 }
 
-/// Once for each call of `pgss_rs_info`, where somebody looks.
-fn warn_of_old_objects(sql_version: Option<&str>) {
+/// Of what keeps the statistics from being what is expected. Once for each call of `pgss_rs_info`, where somebody looks.
+fn warn(sql_version: Option<&str>) {
     let warn = |message: String, hint: &'static str| {
         ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, function_name!())
             .set_hint(hint)
@@ -499,6 +499,12 @@ fn warn_of_old_objects(sql_version: Option<&str>) {
         warn(
             "the objects in schema pgss_compat are not those of this server's pg_stat_statements".to_owned(),
             "Run SELECT pgss_rs_refresh_compat().",
+        );
+    }
+    if !server::allows_query_ids() {
+        warn(
+            "nothing is recorded, as statements get no identifier with compute_query_id = off".to_owned(),
+            "Set compute_query_id to auto, its default.",
         );
     }
 }

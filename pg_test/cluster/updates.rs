@@ -128,3 +128,12 @@ fn info_warns_of_objects_that_are_not_of_this_server_or_library() {
         assert_eq!(hint, "Run ALTER EXTENSION pgss_rs UPDATE.");
     }
 }
+
+#[test]
+fn info_warns_where_nothing_can_be_recorded() {
+    let (db, _) = created(NEWEST);
+    let off = "SET compute_query_id = off; SELECT * FROM pgss_rs_info";
+    let [(message, hint)] = warnings(&db, off).try_into().unwrap();
+    assert!(message.starts_with("nothing is recorded") && hint.contains("auto"), "{message}: {hint}");
+    assert_eq!(warnings(&db, "SET compute_query_id = regress; SELECT * FROM pgss_rs_info"), []);
+}
