@@ -110,7 +110,7 @@ struct Matrix<'a> {
 
 /// Of a statement of the superuser's that has been executed and has failed. It is among those that took most time.
 const SECRET: &str = "payroll";
-const SHOWS_SECRET: &str = "query = 'SELECT $1 / a, pg_sleep($2) FROM payroll'";
+const SHOWS_SECRET: &str = "query = 'SELECT $1 / payroll.a, pg_sleep($2) FROM payroll'";
 
 fn shown(message: &SimpleQueryMessage) -> Option<String> {
     match message {
@@ -130,10 +130,10 @@ impl Matrix<'_> {
              GRANT CREATE ON SCHEMA public TO plain_{name};"
         ));
         let mut session = db.session();
-        session.batch_execute("SELECT 1 / a, pg_sleep(0.4) FROM payroll").unwrap();
+        session.batch_execute("SELECT 1 / payroll.a, pg_sleep(0.4) FROM payroll").unwrap();
         session.batch_execute("UPDATE payroll SET a = 0").unwrap();
-        assert!(session.batch_execute("SELECT 1 / a, pg_sleep(0.4) FROM payroll").is_err());
-        let id = db.value("queryid", "query = 'SELECT $1 / a, pg_sleep($2) FROM payroll'");
+        assert!(session.batch_execute("SELECT 1 / payroll.a, pg_sleep(0.4) FROM payroll").is_err());
+        let id = db.value("queryid", "query = 'SELECT $1 / payroll.a, pg_sleep($2) FROM payroll'");
         Matrix { db, id }
     }
 

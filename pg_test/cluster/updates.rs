@@ -40,7 +40,9 @@ fn objects(session: &mut Client) -> Vec<Vec<Option<String>>> {
        coalesce((SELECT proacl::text FROM pg_proc WHERE oid = m.objid),
                 (SELECT relacl::text FROM pg_class WHERE oid = m.objid),
                 (SELECT nspacl::text FROM pg_namespace WHERE oid = m.objid)),
-       obj_description(m.objid, m.classid::regclass::text)";
+       obj_description(m.objid, m.classid::regclass::text),
+       (SELECT string_agg(attname || ': ' || coalesce(col_description(attrelid, attnum), ''), E'\\n' ORDER BY attnum)
+        FROM pg_attribute WHERE attrelid = m.objid AND m.classid = 'pg_class'::regclass)";
     let types = "m.classid <> 'pg_type'::regclass AND m.classid <> 'pg_rewrite'::regclass";
     rows(session, &format!("WITH m AS ({members}) {described} FROM m WHERE {types} ORDER BY 1"))
 }
@@ -136,4 +138,25 @@ fn info_warns_where_nothing_can_be_recorded() {
     let [(message, hint)] = warnings(&db, off).try_into().unwrap();
     assert!(message.starts_with("nothing is recorded") && hint.contains("auto"), "{message}: {hint}");
     assert_eq!(warnings(&db, "SET compute_query_id = regress; SELECT * FROM pgss_rs_info"), []);
+}
+
+#[test]
+fn whatever_users_see_has_a_comment() {
+    let (_db, mut session) = created(NEWEST);
+    // Those of pgss_compat are as pg_stat_statements has them.
+    let own = objects(&mut session).into_iter().filter(|object| {
+        object[0]
+            .as_ref()
+            .is_some_and(|name| !name.contains("pgss_compat.") && !name.starts_with("extension"))
+    });
+    let (mut objects, mut columns) = (0, 0);
+    for object in own {
+        assert!(object[3].is_some(), "{object:?}");
+        objects += 1;
+        for column in object[4].iter().flat_map(|columns| columns.lines()) {
+            assert!(column.split_once(": ").is_some_and(|(_, comment)| !comment.is_empty()), "{column}");
+            columns += 1;
+        }
+    }
+    assert!(objects >= 13 && columns > 100, "{objects}, {columns}");
 }
