@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -273,5 +273,32 @@ fn what_is_no_report_is_refused_with_the_reason() {
         fs::write(&file, text).unwrap();
         let said = refused(&["report", shown(&file)]);
         assert!(said.contains(reason) && said.contains("a.json"), "{said}");
+    }
+}
+
+#[test]
+fn a_reader_who_has_had_enough_ends_it_without_a_word() {
+    let file = committed().remove(0);
+    let command = &mut Command::new(DRIVER);
+    command.args(["report", shown(&file)]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut driver = command.spawn().unwrap();
+    drop(driver.stdout.take());
+    let output = driver.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(141), String::new()));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let directory = Directory::new("unwritable");
+    let file = directory.file("nowhere/run.json");
+    let said = refused(&["cost", "--pg-config", "/nowhere/pg_config", "--json", shown(&file)]);
+    assert!(said.contains("nowhere/run.json") && said.contains("nothing was measured"), "{said}");
+}
+
+#[test]
+fn help_fits_a_terminal() {
+    for arguments in [&["--help"][..], &["-h"], &["merge", "--help"]] {
+        let help = succeeds(arguments);
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
 }

@@ -147,7 +147,8 @@ pub fn percent_row(
             format!("{} % ({} to {})", signed(change.estimate, 1), signed(low, 1), signed(high, 1))
         }
         (Finding::NoDifference { smallest: Some(smallest) }, ..) => {
-            format!("none seen from {} % on", number(smallest * 100.0, 1))
+            let percent = smallest * 100.0;
+            format!("none seen from {} % on", number(percent, usize::from(percent < 100.0)))
         }
         _ => "not enough data".to_owned(),
     };
