@@ -9,7 +9,7 @@ use crate::arm::Arm;
 use crate::cli::{Mode, Plan};
 use crate::env::Machine;
 use crate::error::Result;
-use crate::report::grid::{Grid, wrapped};
+use crate::report::grid::{Grid, counted, wrapped};
 use crate::report::{ArmThroughput, Results, Run, Throughput, table};
 use crate::stats::{Effect, Finding};
 use crate::workload::Workload;
@@ -96,7 +96,7 @@ impl Experiment {
             };
             runs.iter().flat_map(of_run).collect::<Vec<_>>()
         };
-        let here = format!("Here: {server}, {} CPUs ({})", machine.cpus, machine.cpu_model);
+        let here = format!("Here: {server}, {} ({})", counted(machine.cpus as u64, "CPU"), machine.cpu_model);
         let (columns, rows, differs): (Vec<_>, _, Vec<String>) = match self {
             Experiment::ThinClient => (
                 vec![

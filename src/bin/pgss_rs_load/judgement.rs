@@ -7,6 +7,7 @@ use crate::arm::Arm;
 use crate::cli::{Arguments, Mode, Plan};
 use crate::invocation::Invocation;
 use crate::options::Percent;
+use crate::report::grid::counted;
 use crate::report::{Cost, Results, Run, Throughput};
 use crate::stats::{Answer, Details, Effect, at_most};
 
@@ -166,6 +167,7 @@ pub fn details_of_throughput(throughput: &Throughput) -> String {
 fn warm_up_text(cut: usize, of: usize, what: &str) -> String {
     match cut {
         0 => format!("Warm-up: none found in the {of} {what}.\n"),
+        1 => format!("Warm-up: the first of {of} {what} was left out.\n"),
         _ => format!("Warm-up: the first {cut} of {of} {what} were left out.\n"),
     }
 }
@@ -179,7 +181,7 @@ fn details_text(
             1 => String::new(),
             n => format!(", {n} neighbours drawn at once as they are alike ({:.2})", details.autocorrelation),
         };
-        format!("{arm} {} over {} pairs{alike}", median(&details), details.pairs)
+        format!("{arm} {} over {}{alike}", median(&details), counted(details.pairs as u64, "pair"))
     };
     let parts: Vec<String> = details.map(of_arm).collect();
     if parts.is_empty() { String::new() } else { format!("Median differences: {}.\n", parts.join("; ")) }

@@ -2,6 +2,7 @@
 
 use super::chart::number;
 use super::document::{Finding, Results, Run, Watched};
+use super::grid::counted;
 
 /// A wait's share of the looks has to exceed the baseline's by this, and by three standard errors.
 const SMALLEST_SHARE: f64 = 0.01;
@@ -98,11 +99,7 @@ fn counters(watched: &Watched) -> Vec<String> {
         let count = value(name);
         let rate = count as f64 / watched.seconds;
         (count > 0 && watched.seconds > 0.0).then(|| {
-            format!(
-                "it {what} {} times ({} a second)",
-                number(count as f64, 0),
-                super::chart::significant(rate)
-            )
+            format!("it {what} {} ({} a second)", counted(count, "time"), super::chart::significant(rate))
         })
     };
     COUNTERS.iter().filter_map(said).collect()

@@ -3,6 +3,8 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
+use super::chart::number;
+
 /// Characters of a line. Terminals are seldom narrower, and what is pasted elsewhere is not broken there.
 pub const WIDTH: usize = 100;
 
@@ -76,6 +78,12 @@ impl Grid {
     }
 }
 
+/// How many of what, such as "1 call" and "2,000 calls".
+pub fn counted(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{} {what}{s}", number(count as f64, 0))
+}
+
 /// With its lines broken at spaces where they are too long. Tables and what is indented (commands) stay as they are;
 /// items of a list go on below their text.
 pub fn wrapped(text: &str) -> String {
@@ -129,6 +137,12 @@ mod tests {
         let mut narrow = Grid::new(1, &["arm", "TPS"]);
         narrow.push(vec!["off".to_owned(), "1".to_owned()]);
         assert_eq!(narrow.text(), "| arm | TPS |\n|-----|-----|\n| off |   1 |");
+    }
+
+    #[test]
+    fn one_is_said_in_the_singular() {
+        assert_eq!(["call", "CPU"].map(|what| counted(1, what)), ["1 call", "1 CPU"]);
+        assert_eq!([0, 2000].map(|count| counted(count, "call")), ["0 calls", "2,000 calls"]);
     }
 
     #[test]

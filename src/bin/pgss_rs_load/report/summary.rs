@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::chart::{number, signed};
 use super::document::{Document, Finding, Interval, Machine, Plan, Results, Run};
+use super::grid::counted;
 
 /// An arm's answer.
 #[derive(Debug, PartialEq)]
@@ -31,7 +32,7 @@ pub fn plan(plan: &Plan) -> String {
     let member = |name: &str| plan.rest.get(name).filter(|value| !value.is_null()).map(plain);
     let mut parts = vec![
         format!("{} protocol", plan.protocol),
-        if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) },
+        counted(plan.clients.into(), "client"),
         format!("{} s measured", number(plan.duration, 0)),
     ];
     parts.extend(member("scale").map(|scale| format!("scale {scale}")));
@@ -118,7 +119,7 @@ pub fn machine(document: &Document) -> String {
     if machines.len() > 1 {
         return format!("{server_version}; merged from {} machines", machines.len());
     }
-    format!("{server_version} on {} CPUs ({})", machine.cpus, machine.cpu_model)
+    format!("{server_version} on {} ({})", counted(machine.cpus as u64, "CPU"), machine.cpu_model)
 }
 
 /// Name and value of what is known of a box.

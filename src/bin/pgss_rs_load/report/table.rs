@@ -1,6 +1,6 @@
 //! Reports as text: Markdown tables, so that they can be pasted where they are discussed.
 
-use super::grid::{Grid, wrapped};
+use super::grid::{Grid, counted, wrapped};
 use super::{
     ArmLatency, ArmThroughput, Comparison, Conservation, Cost, HotLatency, Latency, Measure, Results, Run,
     SeenStatement, Throughput, document,
@@ -17,9 +17,9 @@ const QUERY_WIDTH: usize = 50;
 pub fn machine(machine: &Machine, server_version: &str, seed: u64) -> String {
     let virtual_machine = if machine.virtual_machine { ", virtual machine" } else { "" };
     wrapped(&format!(
-        "{server_version} on {} CPUs ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {} ({:.0} ns), load average \
+        "{server_version} on {} ({}){virtual_machine}, {:.0} GiB, kernel {}, clock source {} ({:.0} ns), load average \
          {:.2}\nOrder and random values: --seed {seed} repeats them",
-        machine.cpus,
+        counted(machine.cpus as u64, "CPU"),
         machine.cpu_model,
         machine.memory as f64 / f64::from(1u32 << 30),
         machine.kernel,
@@ -41,7 +41,7 @@ pub fn run(run: &Run, causes: &[String]) -> String {
         Mode::Pgbench => "The driver against pgbench",
         Mode::Latency => "Latency at a set rate",
     };
-    let clients = if plan.clients == 1 { "1 client".to_owned() } else { format!("{} clients", plan.clients) };
+    let clients = counted(plan.clients.into(), "client");
     let mut text = format!(
         "{title}: {}, {} protocol, {clients}, scale {}, {:.0} s measured, {}{}\n",
         plan.workload_name(),
@@ -296,11 +296,11 @@ fn conservation_text(throughput: &Throughput) -> String {
 }
 
 fn conservation_line(arm: &str, calls: &Conservation) -> String {
-    let (kept, sent) = (grouped(calls.kept), grouped(calls.sent));
+    let (kept, sent) = (counted(calls.kept, "call"), grouped(calls.sent));
     let Some(evicted) = calls.evicted else {
         let dealloc = grouped(calls.dealloc);
         return format!(
-            "{arm} kept {kept} calls in the view, of {sent} sent, warm-up included (dealloc: {dealloc})."
+            "{arm} kept {kept} in the view, of {sent} sent, warm-up included (dealloc: {dealloc})."
         );
     };
     let skipped = match calls.skipped {
@@ -308,13 +308,13 @@ fn conservation_line(arm: &str, calls: &Conservation) -> String {
         _ => String::new(),
     };
     let line = format!(
-        "{arm} kept {kept} calls in the view and {} among the evicted{skipped}, of {sent} sent, warm-up included.",
+        "{arm} kept {kept} in the view and {} among the evicted{skipped}, of {sent} sent, warm-up included.",
         grouped(evicted)
     );
     match calls.lost() {
-        Some(lost) if lost > 0 => format!("{line}\nWarning: {arm} lost {} calls.", grouped(lost as u64)),
+        Some(lost) if lost > 0 => format!("{line}\nWarning: {arm} lost {}.", counted(lost as u64, "call")),
         Some(lost) if lost < 0 => {
-            format!("{line}\nWarning: {arm} counted {} calls too many.", grouped(lost.unsigned_abs()))
+            format!("{line}\nWarning: {arm} counted {} too many.", counted(lost.unsigned_abs(), "call"))
         }
         _ => line,
     }

@@ -7,6 +7,7 @@ use crate::cli::{Mode, Plan};
 use crate::env::{CpuTimes, Machine};
 use crate::error::Result;
 use crate::report::Conditions;
+use crate::report::grid::counted;
 
 /// Of the server's own: what a reader asks for first.
 const SETTINGS: &str = "'server_version', 'debug_assertions', 'shared_preload_libraries', 'shared_buffers', 'work_mem',
@@ -93,8 +94,9 @@ fn warnings(
     warn(
         crowded,
         format!(
-            "{} clients share {} CPUs: elapsed times hold the wait for one, and TPS is what the CPUs give",
-            plan.clients, machine.cpus
+            "{} clients share {}: elapsed times hold the wait for one, and TPS is what the CPUs give",
+            plan.clients,
+            counted(machine.cpus as u64, "CPU")
         ),
     );
     if let Some(governor) = machine.governor.as_deref().filter(|governor| *governor != "performance") {
