@@ -179,7 +179,7 @@ fn details_text(
     let of_arm = |(arm, details): (Arm, Details)| {
         let alike = match details.block_length {
             1 => String::new(),
-            n => format!(", {n} neighbours drawn at once as they are alike ({:.2})", details.autocorrelation),
+            n => format!(", {n} neighbours drawn at once (alike by {:.2})", details.autocorrelation),
         };
         format!("{arm} {} over {}{alike}", median(&details), counted(details.pairs as u64, "pair"))
     };
