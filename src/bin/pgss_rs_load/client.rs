@@ -241,6 +241,13 @@ impl Session {
         Ok(results.into_iter().next_back().map(|result| result.rows).unwrap_or_default())
     }
 
+    /// Runs a query that gives one number.
+    pub fn query_number(&mut self, sql: &str) -> Result<f64> {
+        let rows = self.query(sql)?;
+        let number = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
+        number.ok_or_else(|| Error::Failed(format!("no number came back\n  in: {sql}")))
+    }
+
     /// The simple protocol: one Query message.
     pub fn simple(&mut self, sql: &str) -> Result<()> {
         frontend::query(sql, &mut self.output).map_err(encoding)?;

@@ -1,11 +1,11 @@
 /*
  * A known cost for each execution, for `pgss_rs_load calibrate`, which compiles this and preloads it into a throwaway server.
  *
- * The cost is a chain of steps, each of which needs the one before: it takes as many processor cycles whatever runs beside it
- * and reads no clock. Fences keep the processor from finishing what came before, and from beginning what comes after, while the
- * steps are on their way; both arms have them. How many steps make a ns is measured when the server starts. What the steps
- * really take is timed where they run, for each execution, by readings of the clock that both arms have, too;
- * pgss_rs_busy_took() tells how long they took in the middle.
+ * The cost is a chain of steps, each of which needs the one before: it takes as many processor cycles whatever runs beside it.
+ * Fences keep the processor from finishing what came before, and from beginning what comes after, while the steps are on their
+ * way. How many steps make a ns is measured by the system's clock when the server starts. What they really take is read around
+ * them in each execution, as CPU time, so that the time of whoever interrupts them does not count, but the timer interrupts that
+ * a longer statement meets more often do. Both arms have the fences and the readings.
  */
 #include "postgres.h"
 
@@ -18,22 +18,24 @@
 PG_MODULE_MAGIC;
 
 /* For each measurement of the steps: long against a reading of the clock, short against the scheduler's slices. */
-#define STEPS 20000
+#define STEPS 1000
 #define TRIALS 201
+
+/*
+ * Steps of every execution: a loop leaves the processor's predictions of branches in another state than no loop does, which costs
+ * what comes after it some ns.
+ */
+#define BASE_NS 300
 
 static int	busy_ns = 0;
 static int64 busy_steps = 0;
 static double steps_per_ns = 1;
-static double ticks_per_ns = 1;
 
-/* A random sample of this session's executions, by what was asked for: the processor's pace drifts. */
-#define KEPT 4096
-static struct
-{
-	int			ns;
-	int64		count;
-	double		taken[KEPT];
-}			costs[] = {{0}, {300}, {1000}, {10000}};
+/* Of the executions since the cost was last set. */
+static int64 executions = 0;
+static double taken_ns = 0;
+/* What SHOW calls; its value is never looked at. */
+static int	took_dummy = 0;
 
 static volatile uint64 sink;
 static ExecutorStart_hook_type previous_start = NULL;
@@ -48,51 +50,36 @@ fence(void)
 #endif
 }
 
-/* Ticks of a clock that is cheap to read. */
-static inline uint64
-ticks(void)
+static double
+now_ns(clockid_t clock)
 {
-#if defined(__x86_64__)
-	return __builtin_ia32_rdtsc();
-#else
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * UINT64CONST(1000000000) + t.tv_nsec;
-#endif
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* How many ticks the steps took. */
-static pg_noinline uint64
-be_busy(int64 steps)
+/* How long the steps took by a clock. */
+static pg_noinline double
+be_busy(int64 steps, clockid_t clock)
 {
 	uint64		x = sink | 1;
-	uint64		start;
-	uint64		end;
+	double		start = now_ns(clock);
 
-	fence();
-	start = ticks();
 	fence();
 	for (int64 i = 0; i < steps; i++)
 	{
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
+#pragma GCC unroll 16
+		for (int j = 0; j < 16; j++)
+		{
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+		}
 	}
 	sink = x;
 	fence();
-	end = ticks();
-	fence();
-	return end - start;
-}
-
-static double
-now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
+	return now_ns(clock) - start;
 }
 
 static int
@@ -104,69 +91,25 @@ by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/*
- * The interquartile mean of the first `count` values, which are put into order. As the driver's own estimates; and a clock whose
- * readings are some ns apart has no median between two of them.
- */
-static double
-middle(double *values, int count)
-{
-	double		sum = 0;
-	int			first = count / 4;
-	int			end = count - first;
-
-	qsort(values, count, sizeof(double), by_size);
-	for (int i = first; i < end; i++)
-		sum += values[i];
-	return count > 0 ? sum / (end - first) : 0;
-}
-
-/* Steps and ticks to the ns. */
+/* Steps to the ns: of the middle trial, as some are interrupted. */
 static void
 calibrate(void)
 {
 	double		ns[TRIALS];
-	double		of_steps[TRIALS];
 
 	for (int trial = 0; trial < TRIALS; trial++)
-	{
-		double		start = now_ns();
-		uint64		taken = be_busy(STEPS);
-
-		ns[trial] = now_ns() - start;
-		of_steps[trial] = taken / ns[trial];
-	}
-	steps_per_ns = STEPS / middle(ns, TRIALS);
-	ticks_per_ns = middle(of_steps, TRIALS);
-}
-
-/* From 0 to below the limit. */
-static int64
-draw(int64 limit)
-{
-	static uint64 state = 1;
-
-	state = state * UINT64CONST(6364136223846793005) + UINT64CONST(1442695040888963407);
-	return (state >> 33) % limit;
+		ns[trial] = be_busy(STEPS, CLOCK_MONOTONIC);
+	qsort(ns, TRIALS, sizeof(double), by_size);
+	steps_per_ns = STEPS / ns[TRIALS / 2];
 }
 
 static void
 start(QueryDesc *query, int flags)
 {
-	uint64		taken = be_busy(busy_steps);
+	double		taken = be_busy(busy_steps, CLOCK_THREAD_CPUTIME_ID);
 
-	for (int i = 0; i < lengthof(costs); i++)
-	{
-		if (costs[i].ns == busy_ns)
-		{
-			int64		place = costs[i].count++;
-
-			if (place >= KEPT)
-				place = draw(costs[i].count);
-			if (place < KEPT)
-				costs[i].taken[place] = taken;
-		}
-	}
+	if (executions++ >= SETTLE)
+		taken_ns += taken;
 	if (previous_start)
 		previous_start(query, flags);
 	else
@@ -176,32 +119,22 @@ start(QueryDesc *query, int flags)
 static void
 assign_ns(int ns, void *extra)
 {
-	busy_steps = (int64) (ns * steps_per_ns + 0.5);
+	busy_steps = (int64) ((BASE_NS + ns) * steps_per_ns + 0.5);
+	executions = 0;
+	taken_ns = 0;
 }
 
-PG_FUNCTION_INFO_V1(pgss_rs_busy_took);
-Datum		pgss_rs_busy_took(PG_FUNCTION_ARGS);
-void		_PG_init(void);
-
-/* The middle ns of this session's executions at a cost, less those at none; null if there were none. */
-Datum
-pgss_rs_busy_took(PG_FUNCTION_ARGS)
+/* ns for each execution, the readings included. SHOW executes no plan, so it does not count itself. */
+static const char *
+show_took(void)
 {
-	int			ns = PG_GETARG_INT32(0);
-	double		none = 0;
+	static char text[32];
 
-	for (int i = 0; i < lengthof(costs); i++)
-	{
-		int			count = Min(costs[i].count, KEPT);
-		double		taken = middle(costs[i].taken, count) / ticks_per_ns;
-
-		if (i == 0)
-			none = taken;
-		else if (costs[i].ns == ns && count > 0)
-			PG_RETURN_FLOAT8(taken - none);
-	}
-	PG_RETURN_NULL();
+	snprintf(text, sizeof(text), "%.3f", executions > SETTLE ? taken_ns / (executions - SETTLE) : 0.0);
+	return text;
 }
+
+void		_PG_init(void);
 
 void
 _PG_init(void)
@@ -209,6 +142,8 @@ _PG_init(void)
 	calibrate();
 	DefineCustomIntVariable("pgss_rs_busy.ns", "Cost of each execution.", NULL, &busy_ns, 0, 0, 1000000,
 							PGC_USERSET, 0, NULL, assign_ns, NULL);
+	DefineCustomIntVariable("pgss_rs_busy.took", "What each execution since took, in ns.", NULL, &took_dummy, 0, 0, 0,
+							PGC_INTERNAL, 0, NULL, NULL, show_took);
 	previous_start = ExecutorStart_hook;
 	ExecutorStart_hook = start;
 }

@@ -18,7 +18,7 @@ use crate::schedule::{Block, Blocks, Side};
 use crate::stats::{self, Details, Effect, judge, median, trimmed_mean};
 
 /// Transactions after a flip that are not measured.
-const SETTLE: u32 = 2;
+pub const SETTLE: u32 = 2;
 /// Transactions of each client on each server before the first block: caches fill, generic plans are chosen.
 const WARM_UP: u32 = 500;
 /// How often the progress bar moves.
@@ -40,6 +40,8 @@ pub struct Pair {
     pub arm: Option<usize>,
     /// What brings the session into either arm.
     pub flip: [String; 2],
+    /// A query for the ns that something took in each statement since the flip, where that is known.
+    pub known: Option<&'static str>,
 }
 
 pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Cost, Vec<Server>)> {
@@ -99,7 +101,7 @@ fn modules(plan: &Plan, host: &Host) -> Result<Vec<Module>> {
 fn pairs(arms: &[Arm], modules: &[Module]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (server, module) in modules.iter().enumerate() {
-        let pair = |arm, b| Pair { server, arm, flip: [module.flip(Arm::Off), module.flip(b)] };
+        let pair = |arm, b| Pair { server, arm, flip: [module.flip(Arm::Off), module.flip(b)], known: None };
         pairs.push(pair(None, Arm::Off));
         for (index, arm) in arms.iter().enumerate().skip(1) {
             // A further `off` has no module of its own.
@@ -127,6 +129,8 @@ pub struct Sample {
     statements: [u32; 4],
     wall_ns: [u64; 4],
     cpu_ns: Option<[u64; 4]>,
+    /// As [`Pair::known`] says; else 0.
+    known_ns: [u64; 4],
 }
 
 impl Client {
@@ -147,13 +151,6 @@ impl Client {
     /// Another order of the blocks.
     pub fn reseed(&mut self, seed: u64) {
         self.blocks_seed = seed.wrapping_add(u64::from(self.number));
-    }
-
-    /// What the session on a server answers to a query with one number.
-    pub fn ask(&mut self, server: usize, sql: &str) -> Result<f64> {
-        let rows = self.sessions[server].0.connection.query(sql)?;
-        let number = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
-        number.ok_or_else(|| Error::Failed(format!("no number came back\n  in: {sql}")))
     }
 
     /// Runs blocks until `plan.duration` has been measured, or it is told to stop.
@@ -178,7 +175,7 @@ impl Client {
         let (session, cpu) = &mut self.sessions[pair.server];
         let per_transaction = plan.workload.statements_per_transaction();
         let transactions = block.length.div_ceil(per_transaction);
-        let (mut statements, mut wall_ns) = ([0; 4], [0; 4]);
+        let (mut statements, mut wall_ns, mut known_ns) = ([0; 4], [0; 4], [0; 4]);
         let mut cpu_ns = [Some(0); 4];
         for (slice, side) in block.order.sides().into_iter().enumerate() {
             check_interrupted()?;
@@ -196,12 +193,16 @@ impl Client {
             let cpu_after = cpu.as_ref().and_then(CpuClock::now);
             cpu_ns[slice] = cpu_after.zip(cpu_before).map(|(after, before)| after - before);
             statements[slice] = (session.player.sent() - sent) as u32;
+            if let Some(query) = pair.known {
+                let each = session.connection.query_number(query)?;
+                known_ns[slice] = (each * f64::from(statements[slice])) as u64;
+            }
         }
         let cpu_ns = match cpu_ns {
             [Some(a), Some(b), Some(c), Some(d)] => Some([a, b, c, d]),
             _ => None,
         };
-        Ok(Sample { client: self.number, block, statements, wall_ns, cpu_ns })
+        Ok(Sample { client: self.number, block, statements, wall_ns, cpu_ns, known_ns })
     }
 }
 
@@ -322,6 +323,19 @@ impl Sample {
         self.sides(&self.wall_ns)[0]
     }
 
+    /// Server CPU where it is known, else elapsed.
+    pub fn main_ns(&self) -> &[u64; 4] {
+        self.cpu_ns.as_ref().unwrap_or(&self.wall_ns)
+    }
+
+    pub fn wall_ns(&self) -> &[u64; 4] {
+        &self.wall_ns
+    }
+
+    pub fn known_ns(&self) -> &[u64; 4] {
+        &self.known_ns
+    }
+
     fn all_statements(&self) -> u64 {
         self.statements.iter().map(|n| u64::from(*n)).sum()
     }
@@ -364,34 +378,30 @@ fn compare(plan: &Plan, pairs: &[Pair], samples: &[Sample]) -> Vec<Comparison> {
             statements: of_pair(pair).map(Sample::all_statements).sum(),
             wall,
             cpu: measure(|sample| sample.cpu_ns.as_ref()),
-            details: Some(Details::of_differences(&differences(samples, pair))),
+            details: Some(Details::of_differences(&differences(samples, pair, Sample::main_ns))),
         });
     }
     comparisons
 }
 
-/// Of one pair's blocks, the other arm minus the baseline in ns per statement: server CPU where it is known.
-fn differences(samples: &[Sample], pair: usize) -> Vec<f64> {
+/// Of one pair's blocks, the other arm minus the baseline in ns per statement.
+fn differences(samples: &[Sample], pair: usize, of: fn(&Sample) -> &[u64; 4]) -> Vec<f64> {
     let difference = |sample: &Sample| {
-        let [a, b] = sample.sides(sample.cpu_ns.as_ref().unwrap_or(&sample.wall_ns));
+        let [a, b] = sample.sides(of(sample));
         b - a
     };
     samples.iter().filter(|s| s.block.comparison == pair).map(difference).collect()
 }
 
 /// The same, with its interval.
-pub fn effect(samples: &[Sample], pair: usize, seed: u64) -> Effect {
-    Effect::of_differences(&differences(samples, pair), seed)
+pub fn effect(samples: &[Sample], pair: usize, of: fn(&Sample) -> &[u64; 4], seed: u64) -> Effect {
+    Effect::of_differences(&differences(samples, pair, of), seed)
 }
 
-/// The same of elapsed time.
-pub fn elapsed(samples: &[Sample], pair: usize, seed: u64) -> Effect {
-    let difference = |sample: &Sample| {
-        let [a, b] = sample.sides(&sample.wall_ns);
-        b - a
-    };
-    let of_pair = samples.iter().filter(|s| s.block.comparison == pair);
-    Effect::of_differences(&of_pair.map(difference).collect::<Vec<_>>(), seed)
+/// The plain mean of the same: what hits few blocks counts, too.
+pub fn mean(samples: &[Sample], pair: usize, of: fn(&Sample) -> &[u64; 4]) -> f64 {
+    let differences = differences(samples, pair, of);
+    differences.iter().sum::<f64>() / differences.len().max(1) as f64
 }
 
 /// Whether all samples know the server's CPU time.
@@ -420,6 +430,7 @@ mod tests {
             statements: [50; 4],
             wall_ns: [1000, 2000, 4000, 3000],
             cpu_ns: None,
+            known_ns: [0; 4],
         };
         let wall = |order| {
             let sample = sample(order);
@@ -433,7 +444,7 @@ mod tests {
     fn slices_of_unlike_length_are_weighed_by_their_statements() {
         let block = Block { comparison: 0, order: Order::Abba, length: 50 };
         let (statements, wall_ns) = ([10, 50, 50, 90], [1000, 5000, 5000, 9000]);
-        let sample = Sample { client: 0, block, statements, wall_ns, cpu_ns: None };
+        let sample = Sample { client: 0, block, statements, wall_ns, cpu_ns: None, known_ns: [0; 4] };
         assert_eq!(sample.sides(&sample.wall_ns), [100.0, 100.0]);
         assert_eq!(sample.all_statements(), 200);
     }
@@ -444,7 +455,7 @@ mod tests {
             let slow = if client == 1 && n < 20 { 2 } else { 1 };
             let block = Block { comparison: (n % 2) as usize, order: Order::Abba, length: 50 };
             let ns = (1 + n % 2) * 5000 * slow + n * 7 % 50;
-            Sample { client, block, statements: [50; 4], wall_ns: [ns; 4], cpu_ns: None }
+            Sample { client, block, statements: [50; 4], wall_ns: [ns; 4], cpu_ns: None, known_ns: [0; 4] }
         };
         let mut samples: Vec<Sample> = (0..2).flat_map(|c| (0..120).map(move |n| sample(c, n))).collect();
         let cut = cut_warm_up(&mut samples, 2);

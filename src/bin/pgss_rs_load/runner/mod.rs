@@ -34,8 +34,12 @@ const QUIET: [(&str, &str); 3] =
 /// Sessions beside those of the load.
 const SPARE_CONNECTIONS: u32 = 10;
 
+/// See [`cpu::Turns`].
+const NO_TURNS: &str = "there is no chrt (of util-linux) that works: a session's client and server may interrupt each other, \
+                        and more so in one arm than in the other, which makes small costs wrong by tens of percent";
+
 /// Seen on a virtual machine of two CPUs: beside an idle one the server's CPU time showed half of a change that the
-/// elapsed time showed whole; beside a busy one both agreed.
+/// elapsed time showed whole; beside a busy one both agreed. With [`cpu::Turns`] they agree in either case.
 const IDLE_CPUS: &str = "with fewer clients than CPUs some CPUs idle, and the kernel may account for a part of a \
                          change only: compare server CPU with elapsed";
 
@@ -131,8 +135,6 @@ pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
     }
     if plan.mode == Mode::Cost && plan.request.target.is_some() {
         notes.push(ELAPSED_ONLY.to_owned());
-    } else if plan.mode == Mode::Cost && (plan.clients as usize) < machine.cpus {
-        notes.push(IDLE_CPUS.to_owned());
     }
     if plan.workload == Workload::Tpcb && plan.scale < plan.clients {
         notes.push("with a scale below the number of clients, tpcb mostly waits for locks".to_owned());
@@ -141,6 +143,18 @@ pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
         Site::Throwaway(installation) => Host::Throwaway(installation),
         Site::Existing(target) => Host::Existing(Guest::enter(&plan, target)?),
     };
+    let turns = takes_turns(&plan).then(cpu::Turns::begin);
+    if matches!(turns, Some(None)) {
+        notes.push(NO_TURNS.to_owned());
+    }
+    let interrupted = !matches!(turns, Some(Some(_)));
+    if plan.mode == Mode::Cost
+        && plan.request.target.is_none()
+        && interrupted
+        && (plan.clients as usize) < machine.cpus
+    {
+        notes.push(IDLE_CPUS.to_owned());
+    }
     let progress = Progress::new(plan.duration);
     let before = CpuTimes::now();
     let (results, servers) = match plan.mode {
@@ -177,6 +191,12 @@ pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
     };
     let conditions = conditions::conditions(&plan, machine, &servers, before)?;
     Ok(Run::new(plan, notes, results, seen, conditions))
+}
+
+/// Whether a session's client and server are to run by turns: where ns of a statement are at stake. In the other modes several
+/// sessions may share a CPU, and how the kernel makes them share it is a part of what is measured.
+fn takes_turns(plan: &Plan) -> bool {
+    plan.pinned && matches!(plan.mode, Mode::Cost | Mode::Calibrate)
 }
 
 /// A server with its tables filled.
