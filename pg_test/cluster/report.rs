@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use crate::browser::{Browser, SCHEMES};
+use crate::servers;
 
 const DRIVER: &str = env!("CARGO_BIN_EXE_pgss_rs_load");
 const LOOK: &str = include_str!("report.js");
@@ -257,6 +259,49 @@ fn what_two_machines_measured_is_one_report() {
     assert!(refused(&["merge", shown(&a), shown(&a)]).contains("the same measurement"));
     let other = committed().remove(0);
     assert!(refused(&["merge", shown(&a), shown(&other)]).contains("cannot be merged with"));
+}
+
+#[test]
+fn two_machines_load_one_server_in_step() {
+    let directory = Directory::new("step");
+    let cluster = servers::start_with_pgss_rs(&[]);
+    let dsn = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        cluster.socket_dir().display(),
+        cluster.port()
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // Time enough to fill the tables beside other tests.
+    let start_at = format!("--start-at={}", now + 20);
+    let common = ["throughput", "--workload=select-only", "--arms=off,pgss_rs@0.5", "--clients=1"];
+    let files = ["a.json", "b.json"].map(|name| directory.file(name));
+    let machine = |file: &PathBuf| {
+        let where_and_when = ["--duration=6", "--seed=3", "--allow-writes", "--dsn", &dsn, &start_at];
+        let mut driver = Command::new(DRIVER);
+        driver.args(common).args(where_and_when).args(["--json", shown(file)]).stdout(Stdio::null());
+        driver.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for machine in files.each_ref().map(machine) {
+        let output = machine.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut session = servers::connect(&cluster, "postgres");
+    let left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgss%load%'";
+    assert_eq!(servers::value(&mut session, left), "0");
+
+    let whole = directory.file("whole.json");
+    succeeds(&["merge", shown(&files[0]), shown(&files[1]), "--json", shown(&whole)]);
+    let slices = |file: &Path| {
+        let path = "/runs/0/results/throughput/slices";
+        json(file).pointer(path).unwrap().as_array().unwrap().clone()
+    };
+    let (a, b, whole) = (slices(&files[0]), slices(&files[1]), slices(&whole));
+    assert!(!whole.is_empty() && whole.len() <= a.len() && a.len() == b.len());
+    for sum in &whole {
+        let same = |slice: &&Value| ["round", "arm", "again"].iter().all(|name| slice[name] == sum[name]);
+        let number = |of: &[Value]| of.iter().find(same).unwrap()["transactions"].as_u64().unwrap();
+        assert_eq!(sum["transactions"].as_u64().unwrap(), number(&a) + number(&b));
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub struct Arguments {
     #[arg(long)]
     pub protocol: Option<Protocol>,
 
-    /// Sessions at a time [default: one per CPU; four in latency]
+    /// Sessions at a time [default: one per CPU; four in latency; one in all in calibrate]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: Option<u32>,
 
@@ -179,6 +179,13 @@ impl Plan {
     pub fn preloads(&self) -> Option<&str> {
         self.settings.iter().rfind(|(name, _)| name == PRELOAD).map(|(_, libraries)| libraries.as_str())
     }
+
+    /// For the values of a client's load. Machines that load one server have the order of the arms in common, and not these:
+    /// else they would want the same rows at the same time.
+    pub fn seed_of_load(&self, client: u32) -> u64 {
+        let apart = if self.request.start_at.is_some() { seed_from_clock() << 8 } else { 0 };
+        self.seed ^ (u64::from(client) << 32) ^ apart
+    }
 }
 
 impl Arguments {
@@ -213,6 +220,7 @@ impl Arguments {
             self.mode.unwrap_or(if request.libraries.is_empty() { Mode::Cost } else { Mode::Throughput });
         let workloads = match (&request.scripts[..], &self.workloads[..], mode) {
             ([_, ..], _, _) => vec![Workload::Script],
+            (_, [_, _, ..], _) if request.start_at.is_some() => return Err(one_at_a_time()),
             (_, given @ [_, ..], _) => given.to_vec(),
             (_, _, Mode::Cost | Mode::Calibrate) => vec![Workload::Now],
             _ => vec![Workload::SelectOnly],
@@ -224,6 +232,9 @@ impl Arguments {
     }
 
     fn experiment_plans(&self, experiment: Experiment, request: Request) -> Result<Vec<Plan>> {
+        if request.start_at.is_some() {
+            return Err(one_at_a_time());
+        }
         let mut plans = experiment.plans(self.duration, |mode, workload, duration| {
             self.plan(mode, workload, duration, experiment.clients(), request.clone())
         })?;
@@ -249,6 +260,9 @@ impl Arguments {
                 "--until-width, --at-most and --budget are for cost, throughput, sweep and restart"
                     .to_owned(),
             ));
+        }
+        if request.start_at.is_some() {
+            check_start(mode, &request)?;
         }
         let protocol = self.protocol_of(workload)?;
         for script in &request.scripts {
@@ -376,6 +390,25 @@ impl Arguments {
     }
 }
 
+fn one_at_a_time() -> Error {
+    Error::Request("--start-at is for one run of one workload: start each with a time of its own".to_owned())
+}
+
+/// Whether several machines can run this in step.
+fn check_start(mode: Mode, request: &Request) -> Result<()> {
+    if !matches!(mode, Mode::Cost | Mode::Throughput | Mode::Sweep) {
+        return Err(Error::Request("--start-at is for cost, throughput and sweep".to_owned()));
+    }
+    if request.until_width.is_some() {
+        return Err(Error::Request(
+            "--until-width ends a run when this machine has seen enough, and with --start-at all have to end alike: leave \
+             one out"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// Of the first part of a run without arguments.
 const QUICK_COST: Duration = Duration::from_secs(25);
 
@@ -389,9 +422,14 @@ fn default_duration(mode: Mode, request: &Request) -> Duration {
     })
 }
 
-/// In an open loop a session that waits is not to keep the next transaction waiting.
+/// In an open loop a session that waits is not to keep the next transaction waiting; in a calibration a second one would
+/// make the first faster or slower.
 fn default_clients(mode: Mode, cpus: usize) -> usize {
-    if mode == Mode::Latency { 4 * cpus } else { cpus }
+    match mode {
+        Mode::Latency => 4 * cpus,
+        Mode::Calibrate => 1,
+        _ => cpus,
+    }
 }
 
 fn seed_from_clock() -> u64 {
@@ -437,6 +475,26 @@ mod tests {
     fn plans(arguments: &[&str]) -> Result<Vec<Plan>> {
         let all = ["pgss_rs_load"].iter().chain(arguments);
         Arguments::try_parse_from(all).map_err(|e| Error::Request(e.to_string()))?.plans(2)
+    }
+
+    #[test]
+    fn machines_in_step_have_a_seed_in_common_and_one_run() {
+        let parse = |rest: &str| {
+            let words = format!("pgss_rs_load {rest} --dsn host=h --start-at 2000000000");
+            Arguments::try_parse_from(words.split(' ').collect::<Vec<_>>())
+        };
+        let plans = |rest: &str| parse(rest).unwrap().plans(2);
+        assert_eq!(plans("throughput --seed 7").unwrap()[0].request.start_at, Some(2_000_000_000));
+        assert!(parse("throughput").is_err());
+        for (refused, reason) in [
+            ("latency --seed 7 --rate-per-second 5", "is for cost, throughput"),
+            ("throughput --seed 7 --until-width 1%", "leave one out"),
+            ("cost --seed 7 --workload now --workload select-1", "one workload"),
+            ("--experiment sample-rate --seed 7", "one workload"),
+        ] {
+            let error = plans(refused).unwrap_err().to_string();
+            assert!(error.contains(reason), "{refused}: {error}");
+        }
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub struct Guest {
     target: Target,
     /// Modules whose settings the arms flip.
     modules: Vec<Module>,
-    /// Whether the schema was created here.
-    has_schema: bool,
+    /// The schema, if one was created here.
+    schema: Option<String>,
     /// What sessions set before anything else.
     search_path: Option<String>,
 }
@@ -51,11 +51,16 @@ impl Guest {
                 ),
             }));
         }
-        let mut guest = Guest { target: target.clone(), modules, has_schema: false, search_path: None };
+        let mut guest = Guest { target: target.clone(), modules, schema: None, search_path: None };
         if writes {
-            create_schema(&mut session, target)?;
-            guest.has_schema = true;
-            let own = format!("SET search_path = {SCHEMA}");
+            // Of several machines that load the server at once, each has tables of its own.
+            let schema = match plan.request.start_at {
+                Some(_) => format!("{SCHEMA}_{}", session.backend_pid()),
+                None => SCHEMA.to_owned(),
+            };
+            create_schema(&mut session, target, &schema)?;
+            let own = format!("SET search_path = {schema}");
+            guest.schema = Some(schema);
             session.execute(&own)?;
             plan.workload.set_up(&mut session, plan.scale)?;
             if plan.request.scripts.iter().any(|weighted| weighted.script.uses_pgbench_tables()) {
@@ -82,12 +87,12 @@ impl Guest {
         Ok(session)
     }
 
-    fn leave(&self) -> Result<()> {
+    fn leave(&self, schema: &str) -> Result<()> {
         let mut session = self.target.connect()?;
         session.see_it_through();
         let tables = session.query(&format!(
             "SELECT format('DROP TABLE %s', c.oid::regclass) FROM pg_class c
-             WHERE relnamespace = '{SCHEMA}'::regnamespace AND relkind IN ('r', 'p')
+             WHERE relnamespace = '{schema}'::regnamespace AND relkind IN ('r', 'p')
                  AND relowner = current_user::regrole AND NOT relispartition"
         ))?;
         for row in tables {
@@ -96,17 +101,17 @@ impl Guest {
             }
         }
         // Without CASCADE: what others have put there is not ours to drop.
-        session.execute(&format!("DROP SCHEMA {SCHEMA}"))
+        session.execute(&format!("DROP SCHEMA {schema}"))
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        if self.has_schema
-            && let Err(error) = self.leave()
+        if let Some(schema) = &self.schema
+            && let Err(error) = self.leave(schema)
         {
             error::tell(format_args!(
-                "pgss_rs_load: the schema {SCHEMA} is still there ({error}).\nTo remove it: DROP SCHEMA {SCHEMA} CASCADE;"
+                "pgss_rs_load: the schema {schema} is still there ({error}).\nTo remove it: DROP SCHEMA {schema} CASCADE;"
             ));
         }
     }
@@ -140,7 +145,6 @@ fn refuse_impossible(plan: &Plan) -> Result<()> {
     };
     match plan.mode {
         Mode::Restart => refused("restart"),
-        Mode::Latency => refused("latency"),
         Mode::Calibrate => refused("calibrate"),
         Mode::Pgbench => refused("comparison with pgbench"),
         _ if !plan.request.libraries.is_empty() => refused("--library"),
@@ -179,15 +183,15 @@ fn check_settings(session: &mut Session, module: Module) -> Result<()> {
     Ok(())
 }
 
-fn create_schema(session: &mut Session, target: &Target) -> Result<()> {
-    let there = session.query(&format!("SELECT 1 FROM pg_namespace WHERE nspname = '{SCHEMA}'"))?;
+fn create_schema(session: &mut Session, target: &Target, schema: &str) -> Result<()> {
+    let there = session.query(&format!("SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'"))?;
     if !there.is_empty() {
         return Err(Error::Request(format!(
-            "in {target} there is a schema {SCHEMA} already, of a run that goes on or was cut off: wait, or DROP SCHEMA \
-             {SCHEMA} CASCADE"
+            "in {target} there is a schema {schema} already, of a run that goes on or was cut off: wait, or DROP SCHEMA \
+             {schema} CASCADE"
         )));
     }
-    session.execute(&format!("CREATE SCHEMA {SCHEMA}"))
+    session.execute(&format!("CREATE SCHEMA {schema}"))
 }
 
 #[cfg(test)]
@@ -246,6 +250,10 @@ mod tests {
 
         let refused = run_as("dba", &cluster, &["throughput", "--workload=tpcb"]).unwrap_err().to_string();
         assert!(refused.contains("--allow-writes") && one(&mut owner, SCHEMAS) == "0", "{refused}");
+
+        let run = run_as("dba", &cluster, &["latency", "--workload=now", "--rate-per-second=200"]).unwrap();
+        let Results::Latency(latency) = run.results else { panic!("latency") };
+        assert!(latency.arms.iter().all(|arm| arm.completed > 0), "{:?}", latency.arms);
 
         owner.execute("SELECT pgss_rs_reset()").unwrap();
         let run = run_as("dba", &cluster, &["throughput", "--workload=tpcb", "--allow-writes"]).unwrap();

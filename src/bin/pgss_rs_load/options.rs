@@ -45,6 +45,10 @@ pub struct Measuring {
     #[arg(long, requires = "dsn")]
     pub allow_writes: bool,
 
+    /// When the load begins, in seconds since 1970: for several driver machines against one server, all with this and --seed
+    #[arg(long, value_name = "SECONDS", requires_all = ["dsn", "seed"])]
+    pub start_at: Option<u64>,
+
     /// SQL that is executed on each throwaway server before the load, such as tables for the scripts
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
@@ -76,6 +80,9 @@ pub struct Request {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
     pub allow_writes: bool,
+    /// Seconds since 1970. Then other machines load the same server at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_at: Option<u64>,
     /// The SQL itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
@@ -113,6 +120,7 @@ impl Measuring {
         Ok(Request {
             target,
             allow_writes: self.allow_writes,
+            start_at: self.start_at,
             experiment: self.experiment,
             libraries: self.libraries.clone(),
             scripts,

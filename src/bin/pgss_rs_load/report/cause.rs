@@ -1,7 +1,7 @@
 //! Why an arm lost: what its sessions waited for more often than the baseline's, and what the module counted.
 
 use super::chart::number;
-use super::document::{Finding, Results, Run, Watched};
+use super::document::{Comparison, Cost, Finding, Results, Run, Watched};
 use super::grid::counted;
 
 /// A wait's share of the looks has to exceed the baseline's by this, and by three standard errors.
@@ -20,7 +20,8 @@ const COUNTERS: [(&str, &str); 5] = [
 /// Sentences; none where nothing was watched.
 pub fn of(run: &Run) -> Vec<String> {
     let arms: Vec<(&str, Option<&Watched>, bool)> = match &run.results {
-        Results::Cost(_) | Results::Calibration(_) | Results::Efficiency(_) => return Vec::new(),
+        Results::Cost(cost) => return of_cost(cost),
+        Results::Calibration(_) | Results::Efficiency(_) => return Vec::new(),
         Results::Throughput(throughput) => throughput
             .arms
             .iter()
@@ -44,6 +45,15 @@ pub fn of(run: &Run) -> Vec<String> {
     let Some((_, Some(baseline), _)) = arms.first() else { return Vec::new() };
     let others = arms.iter().skip(1).filter_map(|(arm, watched, lost)| Some((arm, (*watched)?, *lost)));
     others.filter_map(|(arm, watched, lost)| of_arm(arm, watched, baseline, lost)).collect()
+}
+
+/// Waits cannot be told apart there: both arms are the same session. What the module counted can be, server by server.
+fn of_cost(cost: &Cost) -> Vec<String> {
+    let counted = |comparison: &Comparison| {
+        let parts = counters(comparison.watched.as_ref()?);
+        (!parts.is_empty()).then(|| format!("the server of {}: {}.", comparison.arm, parts.join("; ")))
+    };
+    cost.comparisons.iter().filter_map(counted).collect()
 }
 
 fn of_arm(arm: &str, watched: &Watched, baseline: &Watched, lost: bool) -> Option<String> {
@@ -145,5 +155,20 @@ mod tests {
         let off = watched(&[("running", 10)], &[]);
         let arm = watched(&[("running", 9), ("LWLock:a", 1)], &[]);
         assert!(waits(&arm, &off).is_empty());
+    }
+
+    #[test]
+    fn in_cost_the_counters_of_an_arms_server_are_told() {
+        let interval = serde_json::json!({"estimate": 1.0, "low": 0.0, "high": 2.0});
+        let measure =
+            serde_json::json!({"off": 9.0, "change": interval, "noise": interval, "finding": "difference"});
+        let comparison = |arm: &str, skipped: u64| {
+            serde_json::json!({"arm": arm, "blocks": 1, "statements": 9, "wall": measure, "cpu": null,
+                "watched": {"looks": 0, "states": [], "counters": [["skipped", skipped]], "seconds": 4.0}})
+        };
+        let cost =
+            serde_json::json!({"comparisons": [comparison("pgss_rs", 8), comparison("pgss_rs@0.1", 0)]});
+        let said = of_cost(&serde_json::from_value(cost).unwrap());
+        assert_eq!(said, ["the server of pgss_rs: it skipped records 8 times (2.00 a second)."]);
     }
 }

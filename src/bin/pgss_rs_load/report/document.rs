@@ -123,6 +123,8 @@ pub struct Comparison {
     pub statements: u64,
     pub wall: Measure,
     pub cpu: Option<Measure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
 }
 
 /// ns per statement.

@@ -1,4 +1,5 @@
-//! What several machines measured of one plan, each on servers of its own, put together: the pairs of all of them decide.
+//! What several machines measured of one plan, put together. Each on servers of its own: the pairs of all of them decide. All
+//! on one server, in step (`--start-at`): what they did in a slice is added up, and the sums are compared.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,14 @@ use serde_json::{Map, Value};
 use super::compare;
 use super::document::{
     ArmLatency, ArmThroughput, Comparison, Cost, Distribution, Document, Latency, Plan, Results, Run,
-    Throughput, Watched, percentile_of,
+    Throughput, ThroughputSlice, Watched, percentile_of,
 };
 use super::summary;
 use crate::error::{Error, Result};
 
 const NOTE: &str = "the intervals are about these machines together: pairs of all of them decide alike";
+
+const IN_STEP: &str = "these machines loaded one server at the same time: throughput is their sum";
 
 /// Documents with the names of their files. `Err` says which of them does not belong to the first, and why.
 pub fn merge(documents: Vec<(String, Document)>) -> Result<Document> {
@@ -59,12 +62,19 @@ fn mergeable(first: &Document, other: &Document) -> std::result::Result<(), Stri
     Ok(())
 }
 
-/// All but the seed has to be the same.
+/// Whether it is one of several machines that load one server at the same time.
+fn is_in_step(plan: &Plan) -> bool {
+    plan.rest.get("request").and_then(|request| request.get("start_at")).is_some_and(|at| !at.is_null())
+}
+
+/// All but the seed has to be the same, and that, too, where it decides which arm runs when on the one server.
 fn same_plan(a: &Plan, b: &Plan) -> std::result::Result<(), String> {
     let members = |plan: &Plan| -> Map<String, Value> {
         match serde_json::to_value(plan) {
             Ok(Value::Object(mut members)) => {
-                members.remove("seed");
+                if !is_in_step(plan) {
+                    members.remove("seed");
+                }
                 members
             }
             _ => Map::new(),
@@ -111,6 +121,7 @@ fn run(runs: &[&Run]) -> Result<Run> {
                 _ => None,
             })?,
             seed,
+            is_in_step(&first.plan),
         )?),
         Results::Latency(_) => Results::Latency(latency(
             &each(runs, |r| match r {
@@ -137,7 +148,8 @@ fn run(runs: &[&Run]) -> Result<Run> {
         verdict: String::new(),
         seen: None,
     };
-    merged.notes.insert(0, NOTE.to_owned());
+    let note = if is_in_step(&first.plan) { IN_STEP } else { NOTE };
+    merged.notes.insert(0, note.to_owned());
     merged.verdict = summary::verdict(&merged);
     Ok(merged)
 }
@@ -169,40 +181,89 @@ fn cost(costs: &[&Cost], clients: u32, seed: u64) -> Result<Cost> {
             statements: of.map(|c| c.statements).sum(),
             wall,
             cpu: compare::cost(&blocks, index, |block| block.cpu_ns, seed),
+            watched: sum_watched(
+                costs.iter().map(|cost| cost.comparisons.get(index).and_then(|c| c.watched.as_ref())),
+            ),
         });
     }
     Ok(Cost { off: costs[0].off.clone(), comparisons, blocks })
 }
 
-fn throughput(parts: &[&Throughput], seed: u64) -> Result<Throughput> {
+fn throughput(parts: &[&Throughput], seed: u64, in_step: bool) -> Result<Throughput> {
     let first = parts[0];
-    let mut slices = Vec::new();
-    for (machine, part) in parts.iter().enumerate() {
-        let counting = part.slices.iter().filter(|slice| slice.round >= part.warm_up_rounds);
-        let renumbered = counting.cloned().map(|mut slice| {
-            slice.round += machine * first.rounds;
-            slice
-        });
-        slices.extend(renumbered);
-    }
+    let slices = if in_step { sums_of_slices(parts)? } else { all_slices(parts) };
     let mut arms = Vec::new();
     for index in 0..first.arms.len() {
         let of: Vec<&ArmThroughput> = parts.iter().filter_map(|part| part.arms.get(index)).collect();
         let compared = compare::tps(&slices, index, seed);
         let mut arm = throughput_of(&of)?;
+        if in_step {
+            arm.tps *= of.len() as f64;
+        }
         (arm.change, arm.finding) = (compared.change, compared.finding);
         arms.push(arm);
     }
     Ok(Throughput {
-        rounds: first.rounds * parts.len(),
+        rounds: if in_step { first.rounds } else { first.rounds * parts.len() },
         slice: first.slice,
         warm_up: first.warm_up,
-        warm_up_rounds: 0,
+        warm_up_rounds: if in_step { warm_up_rounds(parts) } else { 0 },
         arms,
         noise: compare::tps(&slices, 0, seed).noise,
         hot_noise: None,
         slices,
     })
+}
+
+/// One machine's rounds after the other's.
+fn all_slices(parts: &[&Throughput]) -> Vec<ThroughputSlice> {
+    let of_machine = |(machine, part): (usize, &&Throughput)| {
+        let (before, cut) = (machine * parts[0].rounds, part.warm_up_rounds);
+        let counting = part.slices.iter().filter(move |slice| slice.round >= cut).cloned();
+        counting
+            .map(move |slice| ThroughputSlice { round: slice.round + before, ..slice })
+            .collect::<Vec<_>>()
+    };
+    parts.iter().enumerate().flat_map(of_machine).collect()
+}
+
+/// The server is warm when it is for all of them.
+fn warm_up_rounds(parts: &[&Throughput]) -> usize {
+    parts.iter().map(|part| part.warm_up_rounds).max().unwrap_or(0)
+}
+
+/// Of each slice, what all machines did in it.
+fn sums_of_slices(parts: &[&Throughput]) -> Result<Vec<ThroughputSlice>> {
+    let cut = warm_up_rounds(parts);
+    let place = |slice: &ThroughputSlice| (slice.round, slice.arm, slice.again);
+    let mut sums = Vec::new();
+    for (number, slice) in parts[0].slices.iter().enumerate().filter(|(_, slice)| slice.round >= cut) {
+        let same: Option<Vec<&ThroughputSlice>> = parts.iter().map(|part| part.slices.get(number)).collect();
+        let same = same.filter(|same| same.iter().all(|other| place(other) == place(slice)));
+        let Some(same) = same else {
+            return Err(Error::Request(format!("the machines were not on the same arm in slice {number}")));
+        };
+        sums.push(sum_of_slices(&same));
+    }
+    Ok(sums)
+}
+
+fn sum_of_slices(same: &[&ThroughputSlice]) -> ThroughputSlice {
+    let transactions: u64 = same.iter().map(|slice| slice.transactions).sum();
+    let weighted = |of: &dyn Fn(&ThroughputSlice) -> f64| {
+        let sum: f64 = same.iter().map(|slice| of(slice) * slice.transactions as f64).sum();
+        sum / transactions.max(1) as f64
+    };
+    let mean = weighted(&|slice| slice.latency_mean);
+    let square = weighted(&|slice| slice.latency_stddev.powi(2) + (slice.latency_mean - mean).powi(2));
+    ThroughputSlice {
+        transactions,
+        tps: same.iter().map(|slice| slice.tps).sum(),
+        latency_mean: mean,
+        latency_stddev: square.sqrt(),
+        hot_p99: None,
+        ..same[0].clone()
+    }
 }
 
 /// TPS is the machines' mean; latencies are of all transactions.
@@ -387,6 +448,33 @@ mod tests {
         assert_eq!(whole.runs[0].warnings, ["machine 1: busy", "machine 2: busy"]);
         assert_eq!(whole.runs[0].steal, Some(0.9 / 128.0));
         assert!(whole.runs[0].verdict.starts_with("Verdict: pgss_rs −1"), "{}", whole.runs[0].verdict);
+    }
+
+    #[test]
+    fn what_machines_did_to_one_server_in_a_slice_is_added_up() {
+        let in_step = |share: f64, seed: u64| {
+            let mut document = document(share, seed, "now");
+            document.runs[0].plan.rest.insert("request".to_owned(), json!({"start_at": 5}));
+            document
+        };
+        let whole = merged(&[in_step(0.8, 1), in_step(0.9, 1)]).unwrap();
+        let Results::Throughput(throughput) = &whole.runs[0].results else { panic!("no throughput") };
+        assert_eq!((throughput.rounds, throughput.slices.len()), (10, 30));
+        let [off, arm] = &throughput.arms[..] else { panic!("two arms") };
+        assert_eq!((off.tps, arm.tps, arm.transactions), (2000.0, 1700.0, 2000));
+        assert!((arm.change.unwrap().estimate + 0.15).abs() < 0.01, "{:?}", arm.change);
+        let slice = &throughput.slices[0];
+        assert_eq!((slice.transactions, slice.latency_mean), (200, 1.0));
+        assert!((slice.latency_stddev - 0.1).abs() < 1e-9);
+        assert_eq!(whole.runs[0].notes[0], IN_STEP);
+
+        let refused = |other| merged(&[in_step(0.8, 1), other]).unwrap_err().to_string();
+        assert!(refused(in_step(0.9, 2)).ends_with("its seed is 2, not 1"));
+        let mut other = in_step(0.9, 1);
+        if let Results::Throughput(throughput) = &mut other.runs[0].results {
+            throughput.slices.swap(0, 1);
+        }
+        assert!(refused(other).ends_with("not on the same arm in slice 0"));
     }
 
     #[test]

@@ -116,6 +116,9 @@ pub struct Comparison {
     /// More about the primary measure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
+    /// What the module of the arm's server counted meanwhile, over all arms on that server; no states of sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
 }
 
 impl Comparison {

@@ -376,6 +376,7 @@ mod tests {
             wall,
             cpu: None,
             details: None,
+            watched: None,
         }
     }
 

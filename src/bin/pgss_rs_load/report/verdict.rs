@@ -133,7 +133,15 @@ mod tests {
         let noise = Effect { estimate: 0.0, low: -30.0, high: 25.0 };
         let measure = || Measure { off: 10_000.0, change, noise, finding: judge(&change, &noise) };
         let arm = Arm::PgssRs { rate: 1.0 };
-        Comparison { arm, blocks: 9, statements: 5400, wall: measure(), cpu: Some(measure()), details: None }
+        Comparison {
+            arm,
+            blocks: 9,
+            statements: 5400,
+            wall: measure(),
+            cpu: Some(measure()),
+            details: None,
+            watched: None,
+        }
     }
 
     #[test]

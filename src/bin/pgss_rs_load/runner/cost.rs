@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cpu::CpuClock;
-use super::{Host, LoadSession, Server};
+use super::watch::Watch;
+use super::{Host, LoadSession, Server, timetable};
 use crate::arm::{Arm, Module};
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
@@ -58,16 +59,24 @@ pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Cost, Vec<S
     let pairs = pairs(&plan.arms, &modules);
 
     progress.say("warming up");
+    let mut watches = servers.iter().map(Watch::open).collect::<Result<Vec<_>>>()?;
     let mut clients = (0..plan.clients)
         .map(|number| Client::new(plan, &servers, number))
         .collect::<Result<Vec<Client>>>()?;
+    watches.iter_mut().try_for_each(Watch::begin_counting)?;
+    timetable::wait_for_start(plan.request.start_at)?;
     progress.say(format!("measuring cost, {}", plan.workload_name()));
     let mut samples = measure(&mut clients, &pairs, plan, progress)?;
     drop(clients);
 
     progress.say("computing");
+    let watched = watches.into_iter().map(Watch::end).collect::<Result<Vec<_>>>()?;
     let warm_up_blocks = cut_warm_up(&mut samples, pairs.len());
-    let comparisons = compare(plan, &pairs, &samples);
+    let mut comparisons = compare(plan, &pairs, &samples);
+    for comparison in &mut comparisons {
+        let of_arm = |pair: &&Pair| pair.arm.is_some_and(|arm| plan.arms[arm] == comparison.arm);
+        comparison.watched = pairs.iter().find(of_arm).map(|pair| watched[pair.server].clone());
+    }
     let blocks = samples.iter().map(|sample| sample.raw(&pairs, &modules)).collect();
     Ok((Cost { off: OFF.to_owned(), warm_up_blocks, comparisons, blocks }, servers))
 }
@@ -379,6 +388,7 @@ fn compare(plan: &Plan, pairs: &[Pair], samples: &[Sample]) -> Vec<Comparison> {
             wall,
             cpu: measure(|sample| sample.cpu_ns.as_ref()),
             details: Some(Details::of_differences(&differences(samples, pair, Sample::main_ns))),
+            watched: None,
         });
     }
     comparisons

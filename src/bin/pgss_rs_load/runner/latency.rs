@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::watch::Watch;
-use super::{LoadSession, Server};
-use crate::arm::Installation;
+use super::{Host, LoadSession, Server};
 use crate::arrivals::OpenLoop;
 use crate::cli::Plan;
 use crate::error::{Error, Result, check_interrupted};
@@ -57,12 +56,12 @@ impl Division {
     }
 }
 
-pub fn run(plan: &Plan, installation: &Installation, progress: &Progress) -> Result<(Latency, Vec<Server>)> {
+pub fn run(plan: &Plan, host: &Host, progress: &Progress) -> Result<(Latency, Vec<Server>)> {
     let open_loop = plan.open_loop.ok_or_else(|| Error::Request("latency needs a rate".to_owned()))?;
     let (mut servers, mut arms) = (Vec::new(), Vec::new());
     for arm in &plan.arms {
-        progress.say(format!("starting a server for {arm}"));
-        servers.push(Server::start(plan, installation, *arm)?);
+        progress.say(format!("a server for {arm}"));
+        servers.push(Server::on(host, plan, *arm)?);
     }
     progress.say("warming up");
     for server in &servers {
@@ -430,8 +429,9 @@ mod tests {
             "--arms=off,pgss_rs",
         ];
         let plan = Arguments::parse_from(arguments).plans(2).unwrap().remove(0);
-        let installation = Installation::of(pg_config.as_ref()).unwrap();
-        let (latency, _servers) = run(&plan, &installation, &Progress::new(plan.duration)).unwrap();
+        let installation = crate::arm::Installation::of(pg_config.as_ref()).unwrap();
+        let host = Host::Throwaway(&installation);
+        let (latency, _servers) = run(&plan, &host, &Progress::new(plan.duration)).unwrap();
 
         assert_eq!(latency.slices.len(), 3 * latency.rounds);
         for slice in &latency.slices {

@@ -12,6 +12,7 @@ mod restart;
 mod rounds;
 mod throughput;
 mod timed;
+mod timetable;
 mod watch;
 
 use std::sync::Arc;
@@ -177,7 +178,7 @@ pub fn run(mut plan: Plan, site: &Site, machine: &Machine) -> Result<Run> {
             (Results::Calibration(calibrate::run(&plan, host.installation()?, &progress)?), Vec::new())
         }
         Mode::Latency => {
-            let (latency, servers) = latency::run(&plan, host.installation()?, &progress)?;
+            let (latency, servers) = latency::run(&plan, &host, &progress)?;
             (Results::Latency(latency), servers)
         }
     };

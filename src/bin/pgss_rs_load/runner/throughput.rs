@@ -6,6 +6,7 @@
 use super::conservation::Ledger;
 use super::rounds::{Division, Rounds};
 use super::timed::Sessions;
+use super::timetable::Timetable;
 use super::watch::Watch;
 use super::{Host, Server};
 use crate::cli::Plan;
@@ -52,13 +53,15 @@ fn measure(plan: &Plan, arms: &mut [Sessions], watches: &mut [Watch], progress: 
     // The entry after the last arm is the baseline again.
     let entries = arms.len() + 1;
     let division = Division::new(plan.duration, entries, SLICE, WARM_UP);
+    let timetable = Timetable::new(plan.request.start_at, division)?;
     let mut rounds = Rounds::new(arms.len(), division)?;
     for (round, order) in schedule::rounds(entries, division.rounds, plan.seed).iter().enumerate() {
         for entry in order {
             let again = *entry == arms.len();
             let arm = if again { 0 } else { *entry };
             let sessions = &mut arms[arm];
-            let sample = watches[arm].during(|| sessions.slice(division.warm_up, division.slice))?;
+            let warm_up = timetable.wait_for(rounds.slices.len() as u32)?;
+            let sample = watches[arm].during(|| sessions.slice(warm_up, division.slice))?;
             rounds.push(round, arm, again, sample);
             progress.at(division.slice * rounds.slices.len() as u32);
         }

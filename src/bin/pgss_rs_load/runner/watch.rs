@@ -27,6 +27,7 @@ pub struct Watch {
     looks: u64,
     states: BTreeMap<String, u64>,
     watched: Duration,
+    counting_since: Option<Instant>,
 }
 
 impl Watch {
@@ -48,6 +49,7 @@ impl Watch {
             looks: 0,
             states,
             watched: Duration::ZERO,
+            counting_since: None,
         })
     }
 
@@ -60,6 +62,13 @@ impl Watch {
              FROM pg_stat_activity WHERE pid = ANY ('{{{pids}}}') GROUP BY 1"
         );
         self.counted_before = self.counters()?;
+        Ok(())
+    }
+
+    /// From here on, what the module counts alone: a look would disturb whom it looks at.
+    pub fn begin_counting(&mut self) -> Result<()> {
+        self.counted_before = self.counters()?;
+        self.counting_since = Some(Instant::now());
         Ok(())
     }
 
@@ -126,7 +135,7 @@ impl Watch {
             looks: self.looks,
             states: self.states.into_iter().collect(),
             counters,
-            seconds: self.watched.as_secs_f64(),
+            seconds: self.counting_since.map_or(self.watched, |since| since.elapsed()).as_secs_f64(),
         })
     }
 }

@@ -372,8 +372,8 @@ enum Program {
 impl Player {
     /// Prepares the statements in the session where the protocol wants it. `client`: from 0, among those of a server.
     pub fn new(plan: &Plan, client: u32, session: &mut Session) -> Result<Self> {
-        let Plan { workload, protocol, scale, seed, .. } = *plan;
-        let seed = seed ^ (u64::from(client) << 32);
+        let Plan { workload, protocol, scale, .. } = *plan;
+        let seed = plan.seed_of_load(client);
         let program = match workload.population(client) {
             _ if workload == Workload::Script => {
                 Program::Scripts(Box::new(script::Player::new(plan, client, seed)))
