@@ -4,7 +4,9 @@
 
 use postgres::Client;
 
-use crate::servers::{ALONE, BESIDE, Database, connect, distinct, lacks, number, start_with_pgss_rs, value};
+use crate::servers::{
+    ALONE, BESIDE, Database, connect, distinct, lacks, number, rows, start_with_pgss_rs, value,
+};
 
 const SIGMAS: f64 = 5.0;
 
@@ -152,7 +154,8 @@ fn within_a_budget_nested_statements_and_client_statements_are_thinned_without_b
             assert!(looked < 0.8 * executed, "{looked} of {query} at {rate}");
             assert!(
                 (calls - executed).abs() < SIGMAS * stderr,
-                "{calls} +- {stderr}, not {executed}: {query} at {rate}"
+                "{calls} +- {stderr} of {looked}, not {executed}: {query} at {rate}; {:?}",
+                rows(&mut session, "SELECT query, calls, sampled_calls, calls_stderr FROM pgss_rs_stats")
             );
         }
     }
