@@ -2,6 +2,7 @@
 //! back, several at a time on one server: what the SQL functions
 //! return, and what nested statements are counted as. What needs a client or a server of its own is in `cluster/`.
 
+mod lock_rules;
 mod nested;
 mod surface;
 

@@ -8,6 +8,7 @@
 
 use crate::counters::Failure;
 use crate::key::Key;
+use crate::lock_rules;
 use crate::pg::context::{self, Id};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
@@ -39,6 +40,7 @@ pub fn are_noted() -> bool {
 /// A message with this failure's SQLSTATE is being raised while the statement is at work.
 #[cold]
 pub fn note(context: Id, key: &Key, failure: Failure, text: TextOf, statement: &Statement) {
+    lock_rules::raising();
     if !failure.is_error() || server::is_parallel_worker() {
         return;
     }

@@ -9,7 +9,7 @@
 //! - [`pg`]: everything unsafe and everything that differs between server majors;
 //! - the pure layer, which knows no PostgreSQL: [`table`], [`textpool`], [`counters`], [`draw`], [`variance`], [`key`],
 //!   [`carried`], [`normalize`], [`columns`], [`snapshot`], [`ticks`], [`stripes`],
-//!   [`histogram`], [`memo`], [`budget`], [`secrets`], [`primitives`].
+//!   [`histogram`], [`memo`], [`budget`], [`secrets`], [`primitives`], [`lock_rules`].
 //!
 //! # Locks
 //!
@@ -18,6 +18,7 @@
 //! - The text LWLock guards the free list of text blocks; likewise.
 //! - Order: partition lock, then spinlock. Never two of a kind, never the text lock with another.
 //! - Everything else shared is atomic and right in any order; a reader takes one spinlock at a time and no LWLock.
+//! - A build with debug assertions checks all of this ([`lock_rules`]).
 //!
 //! # Errors
 //!
@@ -32,6 +33,7 @@ pub mod counters;
 pub mod draw;
 pub mod histogram;
 pub mod key;
+pub mod lock_rules;
 pub mod memo;
 pub mod normalize;
 pub mod primitives;

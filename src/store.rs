@@ -8,6 +8,7 @@ use crate::carried::{self, Carried};
 use crate::counters::{Counters, Event, Failure};
 use crate::guc;
 use crate::key::Key;
+use crate::lock_rules::Lock;
 use crate::normalize::{self, Place, Value};
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::lwlock::{self, Tranche};
@@ -400,8 +401,8 @@ fn startup() {
             blocks: shmem::place_array(c"pgss_rs texts", blocks),
         },
         locks: LwLocks {
-            index: Tranche::get(INDEX_TRANCHE, PARTITIONS, &state.index_waits),
-            text: Tranche::get(TEXT_TRANCHE, 1, &state.text_waits),
+            index: Tranche::get(INDEX_TRANCHE, PARTITIONS, Lock::Partition, &state.index_waits),
+            text: Tranche::get(TEXT_TRANCHE, 1, Lock::Texts, &state.text_waits),
         },
         clip: server::clip,
     };

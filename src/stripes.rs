@@ -91,22 +91,26 @@ impl Stripes<'_> {
         self.all.get(set as usize * width..).and_then(|rest| rest.get(..width)).unwrap_or(&[])
     }
 
-    /// A free set, made ready for `key`'s entry; nobody knows of it yet.
+    /// A free set, made ready for `key`'s entry; nobody knows of it yet. Waits for no lock: who has one reads.
     pub fn claim(&self, key: &Key) -> Option<u32> {
         let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
         let before = self.state.free.fetch_update(AcqRel, Acquire, lowest).ok()?;
         let set = before.trailing_zeros();
-        for stripe in self.of(set) {
-            *stripe.0.lock() = Share::nothing(*key, true);
+        let ready = self.of(set).iter().all(|stripe| {
+            let share = stripe.0.try_lock();
+            share.map(|mut share| *share = Share::nothing(*key, true)).is_some()
+        });
+        if !ready {
+            self.release(set);
         }
-        Some(set)
+        ready.then_some(set)
     }
 
-    /// Gives the set back; what its stripes had counted.
+    /// Gives the set back; what its stripes had counted, but for one that is held beyond all patience.
     pub fn release(&self, set: u32) -> Counters {
         let mut sum = Counters::default();
         for stripe in self.of(set) {
-            let mut share = stripe.0.lock();
+            let Some(mut share) = stripe.0.try_lock_for(PATIENCE) else { continue };
             share.used = false;
             let counters = share.counters;
             drop(share);
@@ -130,11 +134,12 @@ impl Stripes<'_> {
         Some(sum)
     }
 
-    /// Takes what those stripes that are `key`'s have counted; they go on from nothing.
+    /// Takes what those stripes that are `key`'s have counted; they go on from nothing. What is in one that is held
+    /// beyond all patience stays.
     pub fn take(&self, set: u32, key: &Key) -> Share {
         let mut sum = Share::nothing(*key, true);
         for stripe in self.of(set) {
-            let mut share = stripe.0.lock();
+            let Some(mut share) = stripe.0.try_lock_for(PATIENCE) else { continue };
             if !share.used || share.key != *key || share.touched == NEVER {
                 continue;
             }
@@ -149,7 +154,7 @@ impl Stripes<'_> {
     /// Starts min and max of `key`'s stripes anew.
     pub fn reset_minmax(&self, set: u32, key: &Key) {
         for stripe in self.of(set) {
-            let mut share = stripe.0.lock();
+            let Some(mut share) = stripe.0.try_lock_for(PATIENCE) else { continue };
             if share.used && share.key == *key {
                 share.counters.reset_minmax();
             }

@@ -7,7 +7,7 @@
 //! - the text pool's free list under the text lock.
 //!
 //! The order is partition lock, then spinlock; never two partition locks, two spinlocks, or the text lock together
-//! with any other. A backend may use a slot number it remembers without any partition lock: it takes the spinlock,
+//! with any other. Nobody waits for a spinlock longer than [`PATIENCE`]: its holder may have been stopped. A backend may use a slot number it remembers without any partition lock: it takes the spinlock,
 //! compares the key stored under it, and goes through the index when that is another ([`Table::update`]).
 //!
 //! An entry whose lock is contended has stripes ([`crate::stripes`]): then its counters are those in the slot and those in
@@ -441,14 +441,14 @@ impl<L: Locks> Table<'_, L> {
     }
 
     fn give(&self, n: u32, key: &Key, set: u32) {
-        let given = {
-            let mut body = self.slots[n as usize].body.lock();
+        let body = self.slots[n as usize].body.try_lock_for(PATIENCE);
+        let given = body.is_some_and(|mut body| {
             let alone = body.is_plain(key);
             if alone {
                 body.stripes = set as u8 + 1;
             }
             alone
-        };
+        });
         if !given {
             self.count(key, &self.stripes.release(set));
         }
@@ -462,7 +462,15 @@ impl<L: Locks> Table<'_, L> {
         }
         let entry = self.lookup(key);
         if entry.is_none_or(|n| self.settle(n, key, |c| c.merge(found)).is_err()) {
-            self.state.evicted.lock().merge(&Evicted::of(found));
+            self.count_evicted(&Evicted::of(found));
+        }
+    }
+
+    /// Adds to what evicted entries had counted.
+    fn count_evicted(&self, gone: &Evicted) {
+        match self.state.evicted.try_lock_for(PATIENCE) {
+            Some(mut evicted) => evicted.merge(gone),
+            None => self.skip(),
         }
     }
 
@@ -521,16 +529,14 @@ impl<L: Locks> Table<'_, L> {
     /// there is no room for is evicted. False when there is an entry with its key already.
     pub fn restore(&self, saved: &Body, text: &[u8], now: i64) -> bool {
         let taken = self.lookup(&saved.key).is_some();
-        let Some(n) = (if taken { None } else { self.take_free().or_else(|| self.evict(now)) }) else {
-            return false;
-        };
+        let Some(n) = (if taken { None } else { self.room(now) }) else { return false };
         let new = NewEntry { text, encoding: saved.encoding, now: saved.stats_since };
-        let other = self.publish(n, &saved.key, new, |body| {
+        let made = self.publish(n, &saved.key, new, |body| {
             body.minmax_stats_since = saved.minmax_stats_since;
             body.counters = saved.counters;
             body.text.truncated |= saved.text.truncated;
         });
-        other.is_none()
+        matches!(made, Inserted::New(_))
     }
 
     /// The totals over the whole table as they were saved from another one.
@@ -547,20 +553,30 @@ impl<L: Locks> Table<'_, L> {
     }
 
     fn insert(&self, key: &Key, new: NewEntry, change: impl FnOnce(&mut Counters)) -> Inserted {
-        let Some(n) = self.take_free().or_else(|| self.evict(new.now)) else { return Inserted::NoRoom };
-        match self.publish(n, key, new, |body| change(&mut body.counters)) {
-            None => Inserted::New(n),
-            Some(other) => Inserted::Other(other),
+        match self.room(new.now) {
+            Some(n) => self.publish(n, key, new, |body| change(&mut body.counters)),
+            None => Inserted::NoRoom,
         }
     }
 
-    /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now. Then that.
-    fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Option<u32> {
+    /// A slot for a new entry: a free one, else an evicted entry's. A free one that a reader is just looking at, or was
+    /// stopped while it did, is the last choice.
+    fn room(&self, now: i64) -> Option<u32> {
+        let Some(n) = self.take_free() else { return self.evict(now) };
+        if self.slots[n as usize].body.try_lock().is_some() {
+            return Some(n);
+        }
+        let Some(other) = self.room(now) else { return Some(n) };
+        self.put_free(n);
+        Some(other)
+    }
+
+    /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now, or a reader holds
+    /// it beyond all patience.
+    fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Inserted {
         let text = self.locks.texts(|| self.texts.take(new.text, self.clip));
         self.texts.fill(text, new.text);
-        let slot = &self.slots[n as usize];
-        {
-            let mut body = slot.body.lock();
+        let filled = self.slots[n as usize].body.try_lock_for(PATIENCE).is_some_and(|mut body| {
             *body = Body {
                 key: *key,
                 encoding: new.encoding,
@@ -571,25 +587,32 @@ impl<L: Locks> Table<'_, L> {
                 ..Body::default()
             };
             fill(&mut body);
-        }
-        let hash = key.hash();
-        let other = self.locks.exclusive(self.partition(hash), || {
-            let other = self.find(key, hash);
-            if other.is_none() {
-                self.link(n, key, hash);
-                let mut body = slot.body.lock();
-                // readers begin to see it now, one that passed before will not
-                (body.used, body.touched) = (true, self.told());
-            }
-            other
+            true
         });
-        if other.is_some() {
-            // someone else was first: the slot was never seen by anyone
-            slot.body.lock().text = TextRef::EMPTY;
+        let made = if filled { self.show(n, key) } else { Inserted::NoRoom };
+        if !matches!(made, Inserted::New(_)) {
+            // the slot was never seen by anyone
             self.free_text(text);
             self.put_free(n);
         }
-        other
+        made
+    }
+
+    /// Has everybody see the entry of `key` in slot `n`, unless there is another.
+    fn show(&self, n: u32, key: &Key) -> Inserted {
+        let hash = key.hash();
+        self.locks.exclusive(self.partition(hash), || {
+            if let Some(other) = self.find(key, hash) {
+                return Inserted::Other(other);
+            }
+            let Some(mut body) = self.slots[n as usize].body.try_lock_for(PATIENCE) else {
+                return Inserted::NoRoom;
+            };
+            self.link(n, key, hash);
+            // readers begin to see it now, one that passed before will not
+            (body.used, body.touched) = (true, self.told());
+            Inserted::New(n)
+        })
     }
 
     /// Gives up the entry worth least among a few, and hands its slot to the caller.
@@ -601,7 +624,7 @@ impl<L: Locks> Table<'_, L> {
             if let Some(gone) = self.remove(n, &key) {
                 // one whose counts were taken, and that was not used since, is no loss
                 if gone != Evicted::default() {
-                    self.state.evicted.lock().merge(&gone);
+                    self.count_evicted(&gone);
                     self.state.dealloc.fetch_add(1, Relaxed);
                 }
                 return Some(n);
@@ -680,7 +703,9 @@ impl<L: Locks> Table<'_, L> {
 
     /// Starts everything that is counted over the whole table anew.
     pub fn reset_totals(&self, now: i64) {
-        *self.state.evicted.lock() = Evicted::default();
+        if let Some(mut evicted) = self.state.evicted.try_lock_for(PATIENCE) {
+            *evicted = Evicted::default();
+        }
         self.state.dealloc.store(0, Relaxed);
         let s = self.state;
         let waits = [&s.lock_waits, &s.index_waits, &s.text_waits, &s.skipped];
@@ -814,7 +839,7 @@ impl<L: Locks> Table<'_, L> {
                 body.stats_since = body.stats_since.min(taken.stats_since);
                 body.minmax_stats_since = body.minmax_stats_since.min(taken.minmax_stats_since);
             }
-            None => self.state.evicted.lock().merge(&Evicted::of(&taken.counters)),
+            None => self.count_evicted(&Evicted::of(&taken.counters)),
         }
     }
 
@@ -908,6 +933,8 @@ mod models;
 mod tests {
     use super::*;
     use crate::counters::{Event, Kind};
+    use crate::lock_rules::{Lock, holding};
+    use crate::pg::spin::held_elsewhere;
     use crate::stripes::{SETS, Stripe, StripesState};
     use crate::textpool::{Block, PoolState};
     use crate::variance::Shared;
@@ -922,15 +949,15 @@ mod tests {
     impl Locks for &StdLocks {
         fn shared<R>(&self, p: usize, f: impl FnOnce() -> R) -> R {
             let _guard = self.partitions[p].read().unwrap();
-            f()
+            holding(Lock::Partition, f)
         }
         fn exclusive<R>(&self, p: usize, f: impl FnOnce() -> R) -> R {
             let _guard = self.partitions[p].write().unwrap();
-            f()
+            holding(Lock::Partition, f)
         }
         fn texts<R>(&self, f: impl FnOnce() -> R) -> R {
             let _guard = self.texts.write().unwrap();
-            f()
+            holding(Lock::Texts, f)
         }
         fn process(&self) -> usize {
             static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -1409,9 +1436,91 @@ mod tests {
         t.update_or_insert(&key(1), NEW, call).unwrap();
         t.update_or_insert(&key(2), NEW, call).unwrap();
         spread(&t, &key(1));
-        let _held = (t.stripes.all[0].0.lock(), t.state.evicted.lock());
+        let _held = (held_elsewhere(&t.stripes.all[0].0), held_elsewhere(&t.state.evicted));
         assert_eq!(t.bodies().map(|(_, body)| body.key.queryid).collect::<Vec<_>>(), [2]);
         assert_eq!(t.evicted(), Evicted::default());
+    }
+
+    /// A process that was stopped with the entry's lock held costs the others those calls, and nothing else.
+    #[test]
+    fn calls_of_an_entry_that_is_stuck_are_skipped_until_its_holder_goes_on() {
+        let o = Owned::new(8);
+        let t = o.table();
+        let k = key(1);
+        let n = t.update_or_insert(&k, NEW, call).unwrap();
+        let held = held_elsewhere(&t.slots[n as usize].body);
+        assert_eq!(t.update(n, &k, call), Update::Busy);
+        assert_eq!(t.insert_or_update(&k, NEW, call), None);
+        assert_eq!(t.state.skipped.load(Relaxed), 1);
+        assert!(!t.has(n, &k) && t.bodies().count() == 0 && t.take(n, &Body::default(), 9).is_none());
+        // others come, and one after the other drives the last one out, but not it
+        (2..100).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call).is_some()));
+        assert_eq!((t.remove_where(|_| true), t.entries()), (false, 1));
+        drop(held);
+        assert_eq!(t.settle(n, &k, call), Ok(n));
+        assert_eq!((calls(&t), t.state.skipped.load(Relaxed)), (2.0, 1));
+    }
+
+    /// It was stopped while it looked whether the slot is an entry.
+    #[test]
+    fn a_free_slot_that_is_stuck_is_passed_over() {
+        let o = Owned::new(8);
+        let t = o.table();
+        let _held = (held_elsewhere(&t.slots[0].body), held_elsewhere(&t.slots[3].body));
+        for q in 1..=20 {
+            assert!(!matches!(t.update_or_insert(&key(q), NEW, call), None | Some(0 | 3)));
+        }
+        assert_eq!((t.entries(), calls(&t) + t.evicted().exec.calls), (6, 20.0));
+        assert_eq!(t.texts.used_bytes(), 6 * 128);
+    }
+
+    #[test]
+    fn when_every_slot_is_stuck_calls_are_skipped_and_texts_are_given_back() {
+        let o = Owned::new(2);
+        let t = o.table();
+        let held = (held_elsewhere(&t.slots[0].body), held_elsewhere(&t.slots[1].body));
+        assert_eq!(t.update_or_insert(&key(1), NEW, call), None);
+        assert_eq!((t.entries(), t.texts.used_bytes(), t.state.skipped.load(Relaxed)), (0, 0, 1));
+        drop(held);
+        assert!((1..=2).all(|q| t.update_or_insert(&key(q), NEW, call).is_some()));
+        assert_eq!(calls(&t), 2.0);
+    }
+
+    #[test]
+    fn a_stripe_that_is_stuck_costs_what_is_in_it_and_its_set_for_as_long() {
+        let o = Owned::new(8);
+        let t = o.table();
+        let k = key(1);
+        let n = t.update_or_insert(&k, NEW, call).unwrap();
+        let set = spread(&t, &k);
+        let place = t.settle(set, &k, call).unwrap();
+        let held = held_elsewhere(&t.stripes.all[place as usize - t.slots.len()].0);
+        assert_eq!(t.settle(n, &k, call), Err(Update::Busy));
+        t.reset_minmax_where(9, |_| true);
+        assert_eq!(t.remove(n, &k).map(|gone| gone.exec.calls), Some(1.0));
+        t.put_free(n);
+        // the first free set is its
+        t.update_or_insert(&key(2), NEW, call).unwrap();
+        spread(&t, &key(2));
+        assert_eq!((t.stripes.sets_used(), calls(&t)), (0, 1.0));
+        drop(held);
+        spread(&t, &key(2));
+        let n = t.lookup(&key(2)).unwrap();
+        assert_eq!(t.settle(n, &key(2), call), Ok(place));
+        assert_eq!((t.stripes.sets_used(), calls(&t)), (1, 2.0));
+    }
+
+    #[test]
+    fn what_is_evicted_while_the_totals_are_stuck_is_skipped() {
+        let o = Owned::new(2);
+        let t = o.table();
+        let held = held_elsewhere(&t.state.evicted);
+        (1..=3).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call).is_some()));
+        t.reset_totals(5);
+        assert_eq!((calls(&t), t.evicted(), t.dealloc()), (2.0, Evicted::default(), 0));
+        drop(held);
+        t.update_or_insert(&key(4), NEW, call).unwrap();
+        assert_eq!((t.evicted().exec.calls, t.dealloc()), (1.0, 1));
     }
 
     #[test]
@@ -1436,7 +1545,7 @@ mod tests {
         let k = key(1);
         let n = t.update_or_insert(&k, NEW, call).unwrap();
         for _ in 0..8 {
-            let held = t.slots[n as usize].body.lock();
+            let held = held_elsewhere(&t.slots[n as usize].body);
             std::thread::scope(|s| {
                 let waits = t.state.lock_waits.load(Relaxed);
                 s.spawn(|| t.settle(n, &k, call).unwrap());

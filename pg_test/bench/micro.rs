@@ -20,6 +20,8 @@ mod counters;
 mod histogram;
 #[path = "../../src/key.rs"]
 mod key;
+#[path = "../../src/lock_rules.rs"]
+mod lock_rules;
 #[path = "../../src/primitives.rs"]
 mod primitives;
 #[path = "../../src/stripes.rs"]

@@ -42,6 +42,7 @@ mod security;
 mod settings;
 mod squash;
 mod standby;
+mod stopped;
 mod storms;
 mod table;
 mod text;

@@ -1,6 +1,7 @@
 //! The server's lightweight locks, in named tranches (their names are what `pg_stat_activity` shows as wait events).
 
 use super::raw;
+use crate::lock_rules::{self, Lock};
 use core::ffi::CStr;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Tranche {
     locks: *mut pg_sys::LWLockPadded,
     count: usize,
+    kind: Lock,
     /// Counts the times that one of them was found held.
     waits: &'static AtomicU64,
 }
@@ -22,9 +24,9 @@ pub fn request(name: &'static CStr, count: usize) {
 
 impl Tranche {
     /// The locks that were requested under `name`. From the shared memory start-up hook.
-    pub fn get(name: &'static CStr, count: usize, waits: &'static AtomicU64) -> Self {
+    pub fn get(name: &'static CStr, count: usize, kind: Lock, waits: &'static AtomicU64) -> Self {
         // SAFETY: raises when the tranche was not requested.
-        Tranche { locks: unsafe { pg_sys::GetNamedLWLockTranche(name.as_ptr()) }, count, waits }
+        Tranche { locks: unsafe { pg_sys::GetNamedLWLockTranche(name.as_ptr()) }, count, kind, waits }
     }
 
     /// Calls `f` with lock `n` held shared. `f` must not raise, allocate or take another of these locks.
@@ -40,25 +42,32 @@ impl Tranche {
     }
 
     fn acquire(&self, n: usize, mode: pg_sys::LWLockMode::Type) -> Held {
-        // SAFETY: within the tranche, which lies in shared memory for the life of the server; see `raw` for why the
-        // acquisition does not raise.
-        unsafe {
-            let lock = &raw mut (*self.locks.add(n % self.count)).lock;
-            if !raw::LWLockConditionalAcquire(lock, mode) {
-                self.waits.fetch_add(1, Relaxed);
-                raw::LWLockAcquire(lock, mode);
+        // SAFETY: within the tranche, which lies in shared memory for the life of the server.
+        let lock = unsafe { &raw mut (*self.locks.add(n % self.count)).lock };
+        lock_rules::take(self.kind, || {
+            // SAFETY: a lock of the tranche; see `raw` for why its acquisition does not raise.
+            unsafe {
+                if !raw::LWLockConditionalAcquire(lock, mode) {
+                    self.waits.fetch_add(1, Relaxed);
+                    raw::LWLockAcquire(lock, mode);
+                }
             }
-            Held(lock)
-        }
+            true
+        });
+        Held { lock, kind: self.kind }
     }
 }
 
 /// A lock that is held until this goes, a panic included.
-struct Held(*mut pg_sys::LWLock);
+struct Held {
+    lock: *mut pg_sys::LWLock,
+    kind: Lock,
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: acquired when this was made, by this process.
-        unsafe { raw::LWLockRelease(self.0) };
+        unsafe { raw::LWLockRelease(self.lock) };
+        lock_rules::released(self.kind);
     }
 }

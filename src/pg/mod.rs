@@ -7,6 +7,8 @@
 //! Two ways of calling the server are used, never mixed. Where an error may be raised and the caller is an ordinary
 //! SQL function or start-up code, pgrx's guarded `pg_sys` functions. In hooks, the unguarded ones of [`raw`].
 
+#[cfg(all(debug_assertions, not(loom)))]
+mod allocator;
 #[cfg(all(test, not(loom)))]
 mod audit;
 #[cfg(feature = "server")]

@@ -5,7 +5,8 @@
 //! pure layer is tested without a server) and stands in `pg/` only because implementing `RawMutex` is unsafe.
 //!
 //! A waiter first spins, then sleeps ever longer, as the holder may have lost its processor. The bounded form
-//! ([`Mutex::try_lock_for`]) gives up after a time; callers count what they skipped because of it. A process that
+//! ([`Mutex::try_lock_for`]) gives up after a time; callers count what they skipped because of it. It leaves word of that
+//! in the lock: until the holder lets go, nobody else gives it any time. A process that
 //! dies while it holds one makes the postmaster re-initialise all shared memory, so no lock outlives its holder.
 
 use crate::primitives::atomic::{AtomicU32, Ordering};
@@ -36,12 +37,14 @@ pub fn prefetch<T>(value: &T, bytes: usize) {
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
+/// Held, for longer than somebody would wait: the holder was stopped.
+const STUCK: u32 = 2;
 /// Looks at the lock word before the first sleep: some microseconds, many times what a holder needs.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 200 };
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
-/// One word: free or held.
+/// One word: free, held or stuck.
 pub struct RawSpin(AtomicU32);
 
 impl RawSpin {
@@ -67,18 +70,20 @@ impl RawSpin {
         self.0.store(FREE, Ordering::Release);
     }
 
-    /// Waits until the lock is got or `until` has passed (`None`: for ever).
+    /// Waits until the lock is got, or `until` has passed (`None`: for ever) or had for somebody else.
     #[cold]
     fn wait(&self, until: Option<Instant>) -> bool {
         let mut pause = FIRST_SLEEP;
         loop {
             for _ in 0..SPINS {
-                if self.0.load(Ordering::Relaxed) == FREE && self.try_acquire() {
-                    return true;
+                match self.0.load(Ordering::Relaxed) {
+                    FREE if self.try_acquire() => return true,
+                    STUCK if until.is_some() => return false,
+                    _ => spin_loop(),
                 }
-                spin_loop();
             }
             if until.is_some_and(|t| Instant::now() >= t) {
+                let _ = self.0.compare_exchange(HELD, STUCK, Ordering::Relaxed, Ordering::Relaxed);
                 return false;
             }
             sleep(pause);
@@ -89,6 +94,14 @@ impl RawSpin {
 
 #[cfg(all(test, loom))]
 mod models;
+
+/// The lock of a holder that was stopped, until the guard goes.
+#[cfg(test)]
+pub fn held_elsewhere<T>(m: &Mutex<T>) -> impl Drop + use<'_, T> {
+    let held = m.lock();
+    crate::lock_rules::disown();
+    held
+}
 
 #[cfg(test)]
 mod tests {
@@ -108,9 +121,23 @@ mod tests {
     #[test]
     fn a_bounded_wait_gives_up_while_held_and_succeeds_after() {
         let m = Mutex::new(());
-        let held = m.lock();
+        let held = held_elsewhere(&m);
         assert!(m.try_lock_for(Duration::from_millis(1)).is_none());
         drop(held);
         assert!(m.try_lock_for(Duration::from_millis(1)).is_some());
+    }
+
+    #[test]
+    fn after_one_has_given_up_nobody_waits_until_the_holder_lets_go() {
+        let m = Mutex::new(());
+        let held = held_elsewhere(&m);
+        assert!(m.try_lock_for(Duration::from_millis(1)).is_none());
+        let long = Duration::from_hours(1000);
+        assert!(m.try_lock_for(long).is_none() && m.try_lock_for(long).is_none() && m.try_lock().is_none());
+        drop(held);
+        drop(m.try_lock().unwrap());
+        let _held = held_elsewhere(&m);
+        // for the next holder it is as if nothing had been
+        assert!(m.try_lock_for(Duration::from_millis(1)).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::local::Local;
 use super::parse;
+use crate::lock_rules;
 use core::ffi::c_void;
 use pgrx::pg_sys;
 
@@ -29,6 +30,7 @@ unsafe extern "C-unwind" fn transaction<H: TransactionHooks>(
     event: pg_sys::XactEvent::Type,
     _arg: *mut c_void,
 ) {
+    lock_rules::ending();
     match event {
         pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT | pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => {
             H::committing()
@@ -47,6 +49,7 @@ unsafe extern "C-unwind" fn subtransaction<H: TransactionHooks>(
     _parent: pg_sys::SubTransactionId,
     _arg: *mut c_void,
 ) {
+    lock_rules::ending();
     match event {
         pg_sys::SubXactEvent::SUBXACT_EVENT_START_SUB => H::subtransaction_begun(id),
         pg_sys::SubXactEvent::SUBXACT_EVENT_COMMIT_SUB => H::subtransaction_committed(id),

@@ -1,6 +1,7 @@
 //! Values behind the spinlock, by lock_api.
 
 use super::{FREE, RawSpin};
+use crate::lock_rules::{self, Lock};
 use crate::primitives::Instant;
 use crate::primitives::atomic::AtomicU32;
 use parking_lot::lock_api::{self, RawMutex, RawMutexTimed};
@@ -18,17 +19,21 @@ unsafe impl RawMutex for RawSpin {
 
     #[inline]
     fn lock(&self) {
-        self.acquire();
+        lock_rules::take(Lock::Spin, || {
+            self.acquire();
+            true
+        });
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.try_acquire()
+        lock_rules::take(Lock::Spin, || self.try_acquire())
     }
 
     #[inline]
     unsafe fn unlock(&self) {
         self.release();
+        lock_rules::released(Lock::Spin);
     }
 }
 
@@ -38,10 +43,10 @@ unsafe impl RawMutexTimed for RawSpin {
     type Instant = Instant;
 
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        self.try_acquire_for(timeout)
+        lock_rules::take(Lock::Spin, || self.try_acquire_for(timeout))
     }
 
     fn try_lock_until(&self, timeout: Instant) -> bool {
-        self.try_acquire() || self.wait(Some(timeout))
+        lock_rules::take(Lock::Spin, || self.try_acquire() || self.wait(Some(timeout)))
     }
 }
