@@ -7,6 +7,7 @@
 # make bench-micro   what the table's own steps cost, one thread and two, without a server
 # make test      everything that must pass, on 15; on 16, 17 and 18 what must hold everywhere
 # make test-all  everything that must pass, on 15, 16, 17 and 18
+# make audit     licences, sources and known vulnerabilities of all that is built here; takes a network with the advisories
 # make regress   SOURCE=/path/postgresql-15.x: PostgreSQL's own regression suite with the module and without, some minutes
 # make torture   random programs, crashes and stops by the hundred, and memory over many statements: some 20 minutes
 # make loom      the locks and stripes under a model checker: every order of their steps
@@ -22,7 +23,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors \
-	all-majors regress torture loom asan install package clean
+	all-majors audit regress torture loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -93,6 +94,8 @@ test:
 	cargo fmt --check; \
 	cargo clippy --quiet --all-targets --features pg$(PG_MAJOR),pg_test -- -D warnings; \
 	cargo clippy --quiet --all-targets --no-default-features --features load -- -D warnings; \
+	echo "== licences and sources"; \
+	cargo deny --locked check $(WITHOUT_NETWORK); \
 	echo "== the pure layer and the load driver"; \
 	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
 	cargo test --no-default-features --features load --lib --bins --example scaling; \
@@ -128,6 +131,14 @@ all-majors:
 		echo "== inside a server, PostgreSQL $$major"; \
 		( $(BUILD_MAJOR); $(INSIDE) pg$$major --no-default-features --features pg$$major ); \
 	done
+
+# By deny.toml. Only `make audit` asks the advisory database, which is a repository of its own: `make test` must not fail
+# because of what others publish, or where that cannot be reached.
+WITHOUT_NETWORK = bans licenses sources
+audit: SETUP_FOR = tests
+audit:
+	@$(SETUP); \
+	cargo deny --locked check $(WITHOUT_NETWORK) advisories
 
 regress:
 	@[ -n "$(SOURCE)" ] || { echo "Say where PostgreSQL's source is: make regress SOURCE=/path/postgresql-15.x" >&2; exit 2; }; \
