@@ -13,6 +13,7 @@ use crate::textpool::TextRef;
 use pgrx::prelude::*;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +31,7 @@ fn save(table: &SharedTable) -> io::Result<()> {
     header.dealloc = table.dealloc();
     header.evicted = table.evicted();
     let entries = table.bodies().map(|(slot, body)| saved(table, slot, &body));
-    let written = File::create(NEW_FILE).and_then(|file| {
+    let written = new_file().and_then(|file| {
         let mut to = BufWriter::new(file);
         snapshot::write(&mut to, &header, entries)?;
         to.get_ref().sync_all()?;
@@ -43,9 +44,21 @@ fn save(table: &SharedTable) -> io::Result<()> {
     written
 }
 
+/// Makes the new file, which no one else reads. What is left there under its name, of a crash or of somebody's making, is
+/// not written to: nothing that is there is opened, links are not followed.
+fn new_file() -> io::Result<File> {
+    match fs::remove_file(NEW_FILE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => File::options().write(true).create_new(true).mode(0o600).open(NEW_FILE),
+    }
+}
+
 fn saved(table: &SharedTable, slot: u32, body: &Body) -> Saved {
     let mut text = Vec::new();
-    table.texts.read(body.text, |part| text.extend_from_slice(part));
+    let fits = text.try_reserve(body.text.len as usize).is_ok();
+    if fits {
+        table.texts.read(body.text, |part| text.extend_from_slice(part));
+    }
     if !table.unchanged(slot, body) {
         text.clear(); // the entry went meanwhile; its counts are still true
     }
@@ -56,7 +69,7 @@ fn saved(table: &SharedTable, slot: u32, body: &Body) -> Saved {
         toplevel: body.key.toplevel,
         encoding: body.encoding,
         text: Text::new(text),
-        truncated: body.text.truncated,
+        truncated: body.text.truncated || !fits,
         stats_since: body.stats_since,
         minmax_stats_since: body.minmax_stats_since,
         counters: body.counters,

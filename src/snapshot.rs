@@ -107,10 +107,26 @@ pub fn write(
 }
 
 fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let json = serde_json::to_vec(value)?;
-    write!(to, "{:08x} ", crc32fast::hash(&json))?;
-    to.write_all(&json)?;
+    let mut json = Line(Vec::new());
+    serde_json::to_writer(&mut json, value)?;
+    write!(to, "{:08x} ", crc32fast::hash(&json.0))?;
+    to.write_all(&json.0)?;
     to.write_all(b"\n")
+}
+
+/// A line in the making. Fails where there is no memory for it, instead of ending the process.
+struct Line(Vec<u8>);
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_reserve(bytes.len())?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The entries of a file whose lines are whole.

@@ -146,7 +146,7 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
     table.visit_since(EVER, false, |slot, seen| {
         check_for_interrupts!();
         if !taken::reserve() {
-            out_of_memory();
+            out_of_memory("Nothing was reset.");
         }
         // the text first: what was taken is shown in any case
         if reader.read_text(slot, seen)
@@ -158,9 +158,9 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
     });
 }
 
-fn out_of_memory() -> ! {
+fn out_of_memory(detail: impl Into<String>) -> ! {
     ErrorReport::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, "out of memory", function_name!())
-        .set_detail("Nothing was reset.")
+        .set_detail(detail)
         .report(PgLogLevel::ERROR);
     unreachable!()
 }
@@ -241,6 +241,9 @@ fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut 
     let limit = limit.unwrap_or(usize::MAX);
     let clipped = body.text.len as usize > limit;
     let needed = body.text.first(limit.saturating_add(server::LONGEST_CHARACTER));
+    if text.try_reserve(needed.len as usize).is_err() {
+        out_of_memory(format!("A statement's text takes {} bytes.", needed.len));
+    }
     table.texts.read(needed, |part| text.extend_from_slice(part));
     if clipped {
         server::clip_to(text, body.encoding, limit);

@@ -1,6 +1,7 @@
 /*
  * Preloaded into a server by faults.rs: of the memory that pgss_rs.so asks for, 4 in 10 pieces are refused, in processes
- * that were forked while the file named by PGSS_RS_FAILING_MALLOC was there. The server's own requests are left alone.
+ * that were forked while the file named by PGSS_RS_FAILING_MALLOC was there; or, when PGSS_RS_FAILING_MALLOC_FROM is set, all
+ * pieces of at least so many bytes. The server's own requests are left alone.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *old, size_t size);
 
 static uintptr_t from, to;
+static size_t least;
 static unsigned int seed;
 static int refusing, busy;
 static pid_t process;
@@ -39,7 +41,7 @@ find_library(void)
 }
 
 static int
-refuses(void *caller)
+refuses(void *caller, size_t size)
 {
 	if (busy)
 		return 0;
@@ -50,28 +52,31 @@ refuses(void *caller)
 		busy = 1;
 		process = getpid();
 		seed = (unsigned int) process;
+		least = getenv("PGSS_RS_FAILING_MALLOC_FROM") ? strtoul(getenv("PGSS_RS_FAILING_MALLOC_FROM"), NULL, 10) : 0;
 		refusing = file && access(file, F_OK) == 0;
 		if (refusing)
 			find_library();
 		busy = 0;
 	}
-	return refusing && from <= (uintptr_t) caller && (uintptr_t) caller < to && rand_r(&seed) % 10 < 4;
+	if (!refusing || (uintptr_t) caller < from || (uintptr_t) caller >= to)
+		return 0;
+	return least ? size >= least : rand_r(&seed) % 10 < 4;
 }
 
 void *
 malloc(size_t size)
 {
-	return refuses(__builtin_return_address(0)) ? NULL : __libc_malloc(size);
+	return refuses(__builtin_return_address(0), size) ? NULL : __libc_malloc(size);
 }
 
 void *
 calloc(size_t count, size_t size)
 {
-	return refuses(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size);
+	return refuses(__builtin_return_address(0), count * size) ? NULL : __libc_calloc(count, size);
 }
 
 void *
 realloc(void *old, size_t size)
 {
-	return refuses(__builtin_return_address(0)) ? NULL : __libc_realloc(old, size);
+	return refuses(__builtin_return_address(0), size) ? NULL : __libc_realloc(old, size);
 }

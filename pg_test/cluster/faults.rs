@@ -5,7 +5,6 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,9 +12,10 @@ use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::cluster::{Cluster, SUPERUSER};
+use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
-    ALONE, Database, connect, distinct, lacks, number, observe, pg_config, rows, sqlstate_of, start, value,
+    ALONE, Database, connect, distinct, lacks, number, observe, pg_config, rows, sqlstate_of, start,
+    to_preload, value,
 };
 
 const OBJECTS: &str = "
@@ -316,18 +316,9 @@ fn without_memory_a_session_goes_on_and_so_does_its_counting() {
     assert_eq!(calls(&db, "SELECT catches()", false), 0.0);
 }
 
-/// A library that refuses memory to pgss_rs, built here.
-fn failing_malloc(directory: PathBuf) -> PathBuf {
-    let library = directory.join(format!("pgss_rs.failing_malloc.{}.so", std::process::id()));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/pg_test/cluster/failing_malloc.c");
-    let built = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    assert!(built.unwrap().success());
-    library
-}
-
 #[test]
 fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
-    let library = failing_malloc(std::env::temp_dir());
+    let library = to_preload("failing_malloc");
     let switch = library.with_extension("on");
     let cluster = Cluster::builder(pg_config())
         .environment("LD_PRELOAD", library.to_str().unwrap())
@@ -363,6 +354,60 @@ fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
         number(&mut session, "SELECT calls FROM pgss_rs_stats WHERE query = 'SELECT a FROM one'"),
         2.0
     );
+    drop(cluster);
+    std::fs::remove_file(library).unwrap();
+}
+
+/// Of what they ask for, all pieces of 4 kB and more; the others are few and small.
+#[test]
+fn readers_that_are_refused_memory_raise_an_error_and_break_nothing() {
+    let library = to_preload("failing_malloc");
+    let switch = library.with_extension("on");
+    let mut cluster = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC_FROM", "4096")
+        .setting("shared_preload_libraries", "pgss_rs")
+        .start()
+        .unwrap();
+    let mut session = connect(&cluster, SUPERUSER);
+    let latin = "ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    session.batch_execute("CREATE EXTENSION pgss_rs").unwrap();
+    session.batch_execute(&format!("CREATE DATABASE latin {latin}")).unwrap();
+    let mut other = connect(&cluster, "latin");
+    other.batch_execute("CREATE EXTENSION pgss_rs; SELECT pgss_rs_reset()").unwrap();
+    session.batch_execute(&format!("SELECT 1 AS long /* {} */", "ö".repeat(50_000))).unwrap();
+    drop((session, other));
+    std::fs::write(&switch, "").unwrap();
+    for database in [SUPERUSER, "latin"] {
+        let mut session = connect(&cluster, database);
+        for sql in [
+            "SELECT * FROM pgss_rs_stats",
+            "SELECT * FROM pgss_rs_stats_and_reset()",
+            "SELECT pgss_rs_text(queryid) FROM pgss_rs_stats(false)",
+            "SELECT * FROM pgss_compat.pg_stat_statements",
+        ] {
+            assert_eq!(sqlstate_of(&mut session, sql), "53200", "{sql}");
+        }
+        // what needs less is had
+        for sql in [
+            "SELECT * FROM pgss_rs_stats(false)",
+            "SELECT * FROM pgss_rs_stats(true, 100)",
+            "SELECT * FROM pgss_rs_stats_and_reset(false) WHERE false",
+            "SELECT * FROM pgss_rs_errors()",
+            "SELECT * FROM pgss_rs_histogram()",
+            "SELECT * FROM pgss_rs_info",
+        ] {
+            session.batch_execute(&format!("BEGIN; {sql}; ROLLBACK")).unwrap();
+        }
+    }
+    let log = cluster.log();
+    assert!(!log.contains("was terminated by signal") && !log.contains("panicked"), "{log}");
+    std::fs::remove_file(&switch).unwrap();
+    let counted = "SELECT calls FROM pgss_rs_stats WHERE query LIKE 'SELECT $1 AS long%'";
+    assert_eq!(number(&mut connect(&cluster, SUPERUSER), counted), 1.0);
+    cluster.restart(Shutdown::Fast).unwrap();
+    assert_eq!(number(&mut connect(&cluster, SUPERUSER), counted), 1.0);
     drop(cluster);
     std::fs::remove_file(library).unwrap();
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
-use crate::servers::{connect, distinct, number, observe, rows, start_with_pgss_rs, value};
+use crate::servers::{
+    connect, distinct, number, observe, pg_config, rows, start_with_pgss_rs, to_preload, value,
+};
 
 fn file(cluster: &Cluster) -> PathBuf {
     cluster.data_dir().join("pg_stat/pgss_rs.stat")
@@ -24,8 +26,12 @@ fn counted(cluster: &Cluster) -> Vec<Vec<Option<String>>> {
 }
 
 fn fill(cluster: &Cluster) {
+    connect(cluster, SUPERUSER).batch_execute("CREATE TABLE kept (a int)").unwrap();
+    fill_again(cluster);
+}
+
+fn fill_again(cluster: &Cluster) {
     let mut session = connect(cluster, SUPERUSER);
-    session.batch_execute("CREATE TABLE kept (a int)").unwrap();
     for n in 0..5 {
         session.batch_execute(&format!("INSERT INTO kept VALUES ({n})")).unwrap();
         session.batch_execute(&format!("SELECT 'größe', a FROM kept WHERE a <> {n}")).unwrap();
@@ -256,20 +262,78 @@ fn temporary(cluster: &Cluster) -> PathBuf {
     file(cluster).with_extension("stat.tmp")
 }
 
-/// The new file is a link to a device that is always full.
+/// A server whose disk is full for the new file while the file that comes with it is there; that goes with the first write
+/// that fails.
+fn on_a_disk_that_fills_up(settings: &[(&str, &str)]) -> (Cluster, PathBuf) {
+    let library = to_preload("full_disk");
+    let full = library.with_extension("full");
+    let builder = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("PGSS_RS_FULL_DISK", full.to_str().unwrap())
+        .setting("shared_preload_libraries", "pgss_rs");
+    let cluster = settings.iter().fold(builder, |b, (name, value)| b.setting(name, value)).start().unwrap();
+    connect(&cluster, SUPERUSER).batch_execute("CREATE EXTENSION pgss_rs").unwrap();
+    (cluster, full)
+}
+
+/// The server's own user can remove it.
+fn fill_disk(full: &Path, cluster: &Cluster) {
+    let made = full.with_extension("made");
+    fs::write(&made, "").unwrap();
+    let owner = fs::metadata(cluster.data_dir()).unwrap();
+    std::os::unix::fs::chown(&made, Some(owner.uid()), Some(owner.gid())).unwrap();
+    fs::rename(made, full).unwrap();
+}
+
 #[test]
 fn on_a_full_disk_the_last_file_stays_and_one_log_line_says_so() {
-    let mut cluster = start_with_pgss_rs(&[]);
+    let (mut cluster, full) = on_a_disk_that_fills_up(&[]);
     fill(&cluster);
     cluster.restart(Shutdown::Fast).unwrap();
     let before = counted(&cluster);
     connect(&cluster, SUPERUSER).batch_execute("SELECT a, a FROM kept").unwrap();
-    std::os::unix::fs::symlink("/dev/full", temporary(&cluster)).unwrap();
+    fill_disk(&full, &cluster);
     assert_stops_and_starts_with_the_last_file(&mut cluster, "No space left on device", &before);
     // with room again, it is written again
     connect(&cluster, SUPERUSER).batch_execute("SELECT a, a FROM kept").unwrap();
     cluster.restart(Shutdown::Fast).unwrap();
     assert_eq!(counted(&cluster).len(), before.len() + 1);
+    fs::remove_file(full.with_extension("so")).unwrap();
+}
+
+/// Somebody's link, or what is left of a crash.
+#[test]
+fn what_stands_under_the_new_files_name_is_not_written_to() {
+    let mut cluster = start_with_pgss_rs(&[]);
+    fill(&cluster);
+    let before = counted(&cluster);
+    let target = cluster.data_dir().join("somebodys");
+    let owner = fs::metadata(cluster.data_dir()).unwrap();
+    fs::write(&target, "as it was").unwrap();
+    std::os::unix::fs::chown(&target, Some(owner.uid()), Some(owner.gid())).unwrap();
+    let left = |name: &Path| {
+        fs::write(name, "left").unwrap();
+        fs::set_permissions(name, fs::Permissions::from_mode(0o666)).unwrap();
+    };
+    let linked = |name: &Path| std::os::unix::fs::symlink(&target, name).unwrap();
+    let linked_hard = |name: &Path| fs::hard_link(&target, name).unwrap();
+    let cases: [&dyn Fn(&Path); 3] = [&linked, &linked_hard, &left];
+    for make in cases {
+        cluster.stop(Shutdown::Fast).unwrap();
+        fs::remove_file(file(&cluster)).unwrap();
+        cluster.start().unwrap();
+        fill_again(&cluster);
+        make(&temporary(&cluster));
+        cluster.stop(Shutdown::Fast).unwrap();
+        let written = fs::symlink_metadata(file(&cluster)).unwrap();
+        assert!(written.is_file() && written.len() > 1000);
+        assert_eq!(written.permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "as it was");
+        fs::symlink_metadata(temporary(&cluster)).unwrap_err();
+        cluster.start().unwrap();
+        assert_eq!(counted(&cluster).len(), before.len() - 1);
+    }
+    assert_eq!(log_lines(&cluster), 0, "{}", cluster.log());
 }
 
 /// As a disk that fills up in the middle of the file: the postmaster may write no file longer than 16 MB, which is
@@ -303,9 +367,9 @@ fn a_file_that_can_be_written_only_in_part_leaves_the_last_one_and_nothing_of_it
 /// The snapshots in between fail and succeed as the disk does.
 #[test]
 fn the_saver_survives_a_full_disk() {
-    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save_interval", "1s")]);
+    let (mut cluster, full) = on_a_disk_that_fills_up(&[("pgss_rs.save_interval", "1s")]);
     fill(&cluster);
-    std::os::unix::fs::symlink("/dev/full", temporary(&cluster)).unwrap();
+    fill_disk(&full, &cluster);
     while !cluster.log().contains("No space left on device") {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -316,6 +380,7 @@ fn the_saver_survives_a_full_disk() {
     assert_eq!(log_lines(&cluster), 1, "{}", cluster.log());
     cluster.restart(Shutdown::Immediate).unwrap();
     assert_eq!(counted(&cluster), before);
+    fs::remove_file(full.with_extension("so")).unwrap();
 }
 
 #[test]

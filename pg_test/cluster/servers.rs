@@ -6,7 +6,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -125,6 +126,17 @@ pub fn start_with_pgss_rs(settings: &[(&str, &str)]) -> Cluster {
     let cluster = start(&[&[("shared_preload_libraries", "pgss_rs")], settings].concat());
     connect(&cluster, SUPERUSER).batch_execute("CREATE EXTENSION pgss_rs").unwrap();
     cluster
+}
+
+/// A library to be preloaded into a server (LD_PRELOAD), built here from a source beside this one.
+pub fn to_preload(name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let library = std::env::temp_dir().join(format!("pgss_rs.{name}.{}.{count}.so", std::process::id()));
+    let source = format!("{}/pg_test/cluster/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let built = Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(built.unwrap().success());
+    library
 }
 
 pub fn config(cluster: &Cluster, database: &str) -> Config {

@@ -350,9 +350,8 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
         };
         if conversion != pg_sys::InvalidOid {
             let room = bytes.len() * pg_sys::MAX_CONVERSION_GROWTH as usize + 1;
-            let mut from = bytes.to_vec();
-            from.push(0);
-            let mut to = vec![0u8; room];
+            let (from, to) = (buffer(bytes.len() + 1), buffer(room));
+            from[..bytes.len()].copy_from_slice(bytes);
             let taken = pg_sys::pg_do_encoding_conversion_buf(
                 conversion,
                 encoding,
@@ -368,8 +367,23 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
                 return new_text(&to[..len]);
             }
         }
-        let plain: Vec<u8> = bytes.iter().map(|b| if b.is_ascii() { *b } else { b'?' }).collect();
-        new_text(&plain)
+        let plain = buffer(bytes.len());
+        plain.iter_mut().zip(bytes).for_each(|(to, b)| *to = if b.is_ascii() { *b } else { b'?' });
+        new_text(plain)
+    }
+}
+
+/// Zeros, which go with the current memory context. Raises when there is no memory for them.
+///
+/// # Safety
+/// From an SQL function; not to be used for longer than the context is there.
+unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
+    // SAFETY: as many bytes as asked for, all written, and nobody else's.
+    unsafe {
+        core::slice::from_raw_parts_mut(
+            pg_sys::MemoryContextAllocZero(pg_sys::CurrentMemoryContext, len).cast(),
+            len,
+        )
     }
 }
 
