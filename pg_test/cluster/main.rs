@@ -35,6 +35,7 @@ mod portals;
 mod privileges;
 mod readme;
 mod reads;
+mod reliability;
 mod report;
 mod rows;
 mod sampling;
