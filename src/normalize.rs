@@ -70,14 +70,8 @@ pub fn statement_range(source: &[u8], location: i32, len: i32) -> (usize, usize)
 /// then the first counts) replaced by `$n`, n counting on from `highest_param`. `None` when memory is short.
 ///
 /// A `-` at such a place begins a negative number and is replaced with it.
-pub fn at_locations(
-    text: &[u8],
-    places: &[Place],
-    highest_param: u32,
-    standard_conforming_strings: bool,
-    out: &mut Vec<u8>,
-) -> Option<()> {
-    let Some(plain) = plain_backslash(text, places, standard_conforming_strings) else {
+pub fn at_locations(text: &[u8], places: &[Place], highest_param: u32, out: &mut Vec<u8>) -> Option<()> {
+    let Some(plain) = plain_backslash(text, places) else {
         *out = literals(text)?;
         return Some(());
     };
@@ -103,15 +97,19 @@ pub fn at_locations(
     out.finish()
 }
 
-/// Whether backslashes are ordinary characters in the plain strings of `text`, as its constants' places tell: where
-/// both readings are possible, the one in which every place begins a token, every string stands at a place, and none is
-/// unterminated. `now` is the setting of the moment, which may not be the one the text was parsed under; it decides
-/// where the places do not. `None`: no reading fits.
-fn plain_backslash(text: &[u8], places: &[Place], now: bool) -> Option<bool> {
+/// Whether backslashes are ordinary characters in the plain strings of `text`, as its constants' places tell. The setting
+/// of the moment does not, as the text may have been parsed under another. Where both readings are possible, it is the one
+/// in which every place begins a token, every string stands at a place, and nothing quoted and no comment is unterminated.
+/// `None`: neither does, or both do, when what is a comment in one may be part of a string in the other.
+fn plain_backslash(text: &[u8], places: &[Place]) -> Option<bool> {
     if !text.contains(&b'\\') || same_tokens(text).is_none() {
-        return Some(now);
+        return Some(true);
     }
-    [now, !now].into_iter().find(|plain| fits(text, places, *plain))
+    match [true, false].map(|plain| fits(text, places, plain)) {
+        [true, false] => Some(true),
+        [false, true] => Some(false),
+        _ => None,
+    }
 }
 
 fn fits(text: &[u8], places: &[Place], plain: bool) -> bool {
@@ -131,16 +129,11 @@ fn fits(text: &[u8], places: &[Place], plain: bool) -> bool {
         }
         let first = text[token.start];
         let string = token.kind == Kind::Literal && !first.is_ascii_digit() && first != b'.';
-        if string && (!place || !is_terminated(&text[token.start..token.end])) {
+        if string && !place || !token.ended {
             return false;
         }
     }
     waiting.next().is_none()
-}
-
-fn is_terminated(string: &[u8]) -> bool {
-    let quote = string.iter().position(|b| *b == b'\'');
-    quote.is_none_or(|open| open + 1 < string.len() && string.last() == Some(&b'\''))
 }
 
 /// Where the two readings of backslashes begin to differ, if they do: the start of a token.
@@ -259,14 +252,14 @@ fn may_follow_in(text: &[u8], at: usize) -> bool {
 }
 
 /// `text` with the one constant at `at` replaced, or the name that stands last.
-pub fn without_value(text: &[u8], value: Value, standard_conforming_strings: bool) -> Option<Vec<u8>> {
+pub fn without_value(text: &[u8], value: Value) -> Option<Vec<u8>> {
     let at = match value {
         Value::At(at) => Some(at),
         Value::LastName => last_name(text),
     };
     let mut out = Vec::new();
     let places: &[Place] = &at.map_or([Place::from(text.len())], |at| [Place::from(at)]);
-    at_locations(text, places, 0, standard_conforming_strings, &mut out)?;
+    at_locations(text, places, 0, &mut out)?;
     Some(out)
 }
 
@@ -366,6 +359,8 @@ pub struct Token {
     pub kind: Kind,
     pub start: usize,
     pub end: usize,
+    /// Not so what is quoted or a comment, and reaches to the text's end for want of its own.
+    pub ended: bool,
 }
 
 pub struct Lexer<'a> {
@@ -429,6 +424,12 @@ impl<'a> Lexer<'a> {
         i
     }
 
+    /// Where what has no end of its own is said to end.
+    fn beyond(&self) -> usize {
+        self.text.len() + 1
+    }
+
+    /// What begins here, and where it ends.
     fn token(&self) -> (Kind, usize) {
         let i = self.pos;
         let (b, next) = (self.text[i], self.at(i + 1));
@@ -463,7 +464,7 @@ impl<'a> Lexer<'a> {
         self.skip(from, |c| c != b'\n' && c != b'\r')
     }
 
-    /// Nested as the server allows; an unterminated one reaches to the end.
+    /// Nested as the server allows.
     fn block_comment(&self, from: usize) -> usize {
         let (mut i, mut depth) = (from, 0u32);
         while i < self.text.len() {
@@ -482,7 +483,7 @@ impl<'a> Lexer<'a> {
                 _ => i += 1,
             }
         }
-        self.text.len()
+        self.beyond()
     }
 
     /// End of what is quoted from `from` (at the opening quote); a doubled quote stands for itself.
@@ -496,7 +497,7 @@ impl<'a> Lexer<'a> {
                 _ => i += 1,
             }
         }
-        self.text.len()
+        self.beyond()
     }
 
     /// A string, with the parts that continue it on later lines.
@@ -541,7 +542,7 @@ impl<'a> Lexer<'a> {
         let tag = &self.text[from..=tag_end];
         let body = &self.text[tag_end + 1..];
         let end = body.windows(tag.len()).position(|w| w == tag);
-        (Kind::Literal, end.map_or(self.text.len(), |p| tag_end + 1 + p + tag.len()))
+        (Kind::Literal, end.map_or(self.beyond(), |p| tag_end + 1 + p + tag.len()))
     }
 
     /// Decimal, with fraction and exponent, or hexadecimal, octal or binary, with underscores (from 16 on).
@@ -609,7 +610,8 @@ impl Iterator for Lexer<'_> {
             return None;
         }
         let (kind, end) = self.token();
-        let token = Token { kind, start: self.pos, end: end.clamp(self.pos + 1, self.text.len()) };
+        let ended = end <= self.text.len();
+        let token = Token { kind, start: self.pos, end: end.clamp(self.pos + 1, self.text.len()), ended };
         self.pos = token.end;
         Some(token)
     }
@@ -619,9 +621,9 @@ impl Iterator for Lexer<'_> {
 mod tests {
     use super::*;
 
-    fn at_locations(text: &[u8], places: &[Place], highest: u32, plain: bool) -> Option<Vec<u8>> {
+    fn at_locations(text: &[u8], places: &[Place], highest: u32) -> Option<Vec<u8>> {
         let mut out = b"of before".to_vec();
-        super::at_locations(text, places, highest, plain, &mut out)?;
+        super::at_locations(text, places, highest, &mut out)?;
         Some(out)
     }
     use proptest::prelude::*;
@@ -659,7 +661,7 @@ mod tests {
     }
 
     fn at(s: &str, locations: &[usize], highest: u32) -> String {
-        String::from_utf8(at_locations(s.as_bytes(), &places(locations), highest, true).unwrap()).unwrap()
+        String::from_utf8(at_locations(s.as_bytes(), &places(locations), highest).unwrap()).unwrap()
     }
 
     #[test]
@@ -682,7 +684,7 @@ mod tests {
         let extents = [(21, Extent::List(7)), (18, Extent::Brackets)];
         for (at, extent) in extents {
             let places = [Place::from(7), Place { at, extent }, Place::from(33)];
-            let normalised = at_locations(text, &places, 0, true).unwrap();
+            let normalised = at_locations(text, &places, 0).unwrap();
             assert_eq!(normalised, b"SELECT $1 WHERE a IN ($2 /*, ... */) OR $3 = 5");
         }
     }
@@ -691,7 +693,7 @@ mod tests {
     fn a_list_ends_where_its_brackets_do() {
         let list = |text: &str, at: usize| {
             let place = Place { at, extent: Extent::Brackets };
-            let out = at_locations(text.as_bytes(), &[place], 0, true);
+            let out = at_locations(text.as_bytes(), &[place], 0);
             out.map(|out| String::from_utf8(out).unwrap())
         };
         for (text, at, expected) in [
@@ -711,17 +713,12 @@ mod tests {
 
     #[test]
     fn backslashes_in_a_list_are_read_as_the_rest_of_the_text_is() {
-        let read = |text: &[u8], list: usize, constant: usize, now| {
+        let read = |text: &[u8], list: usize, constant: usize| {
             let places = [Place { at: list, extent: Extent::Brackets }, Place::from(constant)];
-            String::from_utf8(at_locations(text, &places, 0, now).unwrap()).unwrap()
+            String::from_utf8(at_locations(text, &places, 0).unwrap()).unwrap()
         };
-        for now in [true, false] {
-            assert_eq!(read(br"SELECT a IN ('x\', 'y'), 'b'", 9, 25, now), "SELECT a IN ($1 /*, ... */), $2");
-            assert_eq!(
-                read(br"SELECT a IN ('x\'),', 'y'), 'b'", 9, 28, now),
-                "SELECT a IN ($1 /*, ... */), $2"
-            );
-        }
+        assert_eq!(read(br"SELECT a IN ('x\', 'y'), 'b'", 9, 25), "SELECT a IN ($1 /*, ... */), $2");
+        assert_eq!(read(br"SELECT a IN ('x\'),', 'y'), 'b'", 9, 28), "SELECT a IN ($1 /*, ... */), $2");
     }
 
     #[test]
@@ -755,9 +752,8 @@ mod tests {
 
     #[test]
     fn the_name_or_value_of_a_utility_statement_becomes_a_parameter() {
-        let named = |text: &str| {
-            String::from_utf8(without_value(text.as_bytes(), Value::LastName, true).unwrap()).unwrap()
-        };
+        let named =
+            |text: &str| String::from_utf8(without_value(text.as_bytes(), Value::LastName).unwrap()).unwrap();
         for (text, expected) in [
             ("SAVEPOINT a", "SAVEPOINT $1"),
             ("ROLLBACK TO SAVEPOINT \"a b\" ;", "ROLLBACK TO SAVEPOINT $1 ;"),
@@ -769,7 +765,7 @@ mod tests {
             assert_eq!(named(text), expected);
         }
         let set = |text: &str, at| {
-            String::from_utf8(without_value(text.as_bytes(), Value::At(at), true).unwrap()).unwrap()
+            String::from_utf8(without_value(text.as_bytes(), Value::At(at)).unwrap()).unwrap()
         };
         assert_eq!(set("SET a = '1'", 8), "SET a = $1");
         assert_eq!(set("SET a TO -5", 9), "SET a TO $1");
@@ -788,17 +784,21 @@ mod tests {
     }
 
     #[test]
-    fn backslashes_are_read_as_the_places_tell_whatever_the_setting_is_now() {
-        let read = |text: &[u8], at: &[usize], now| {
-            String::from_utf8(at_locations(text, &places(at), 0, now).unwrap()).unwrap()
-        };
-        for now in [true, false] {
-            assert_eq!(read(br"SELECT 'a\', 1, 'b'", &[7, 13, 16], now), "SELECT $1, $2, $3");
-            assert_eq!(read(br"SELECT 'C:\', 'b'", &[7, 14], now), "SELECT $1, $2");
-            assert_eq!(read(br"SELECT 'a\'secret', 'b'", &[7, 20], now), "SELECT $1, $2");
-            assert_eq!(read(br"SELECT 'a\'secret\'b'", &[7], now), "SELECT $1");
-            assert_eq!(read(br"SELECT E'\'', 'b'", &[7, 14], now), "SELECT $1, $2");
-        }
+    fn backslashes_are_read_as_the_places_tell() {
+        assert_eq!(at(r"SELECT 'a\', 1, 'b'", &[7, 13, 16], 0), "SELECT $1, $2, $3");
+        assert_eq!(at(r"SELECT 'C:\', 'b'", &[7, 14], 0), "SELECT $1, $2");
+        assert_eq!(at(r"SELECT 'a\'secret', 'b'", &[7, 20], 0), "SELECT $1, $2");
+        assert_eq!(at(r"SELECT 'a\'secret\'b'", &[7], 0), "SELECT $1");
+        assert_eq!(at(r"SELECT E'\'', 'b'", &[7, 14], 0), "SELECT $1, $2");
+        assert_eq!(at(r#"SELECT '\'"secret'"#, &[7], 0), "SELECT $1");
+        assert_eq!(at(r"SELECT '\' , $$it's$$", &[7, 13], 0), "SELECT $1 , $2");
+    }
+
+    #[test]
+    fn where_both_readings_fit_the_rest_goes() {
+        // one string with doubled quotes in it, or one and a comment
+        assert_eq!(at(r"SELECT 1, 'a\''-- secret'", &[7, 10], 0), "SELECT $1, $2");
+        assert_eq!(at(r"SELECT 'a\' /* it's */ + 1", &[7, 24], 0), "SELECT $1");
     }
 
     #[test]
@@ -806,7 +806,7 @@ mod tests {
         assert_eq!(lit(r"SELECT 1, 'a\', 'b'"), "SELECT $1, $2");
         assert_eq!(lit(r"SELECT 'a\b', 'c'"), "SELECT $1, $2");
         let text = br"SELECT 'a\', 'secret' -- '";
-        assert_eq!(at_locations(text, &places(&[9]), 0, true).unwrap(), b"SELECT $1");
+        assert_eq!(at_locations(text, &places(&[9]), 0).unwrap(), b"SELECT $1");
     }
 
     #[test]
@@ -871,7 +871,7 @@ mod tests {
             at.sort_unstable();
             let extent = |list: Option<usize>| list.map_or(Extent::Token, Extent::List);
             let places: Vec<Place> = at.into_iter().map(|(at, list)| Place { at, extent: extent(list) }).collect();
-            at_locations(text.as_bytes(), &places, 0, true).unwrap();
+            at_locations(text.as_bytes(), &places, 0).unwrap();
         }
     }
 }

@@ -247,7 +247,7 @@ fn without(value: Value, statement: &Statement) -> Vec<u8> {
         Value::At(at) => Value::At(at.saturating_sub(start)),
         Value::LastName => Value::LastName,
     };
-    normalize::without_value(text, value, server::standard_conforming_strings()).unwrap_or_default()
+    normalize::without_value(text, value).unwrap_or_default()
 }
 
 /// Memory that is used again for every statement that is normalised.
@@ -259,8 +259,7 @@ struct Scratch {
 impl Scratch {
     fn normalise(&mut self, analysed: &Analysed, text: &[u8], start: usize) -> Option<()> {
         analysed.constants(start, &mut self.places)?;
-        let strings = server::standard_conforming_strings();
-        normalize::at_locations(text, &self.places, analysed.highest_param, strings, &mut self.text)
+        normalize::at_locations(text, &self.places, analysed.highest_param, &mut self.text)
     }
 
     /// Gives back what only a long statement needs.

@@ -89,12 +89,6 @@ pub fn clip_to(text: &mut Vec<u8>, encoding: i32, limit: usize) {
     text.truncate(usize::try_from(n).unwrap_or(0));
 }
 
-/// Whether a backslash is an ordinary character in plain string constants.
-pub fn standard_conforming_strings() -> bool {
-    // SAFETY: a plain read of a setting.
-    unsafe { pg_sys::standard_conforming_strings }
-}
-
 /// Whether statements may have identifiers: `compute_query_id` is not off.
 #[inline(always)]
 pub fn allows_query_ids() -> bool {
