@@ -98,7 +98,8 @@ impl Class {
     }
 
     pub fn name(self) -> [u8; 2] {
-        [self.0 & 0x3F, self.0 >> 6].map(|c| c as u8 + b'0')
+        // a statistics file may hold any number
+        [self.0, self.0 >> 6].map(|c| (c & 0x3F) as u8 + b'0')
     }
 }
 
@@ -318,12 +319,13 @@ impl Counters {
         self.failures.add(failure);
     }
 
+    /// What began later may be told of earlier.
     #[inline(always)]
     fn executed(&mut self, at: i64) {
-        if self.first_exec == 0 {
+        if self.first_exec == 0 || at < self.first_exec {
             self.first_exec = at;
         }
-        self.last_exec = at;
+        self.last_exec = self.last_exec.max(at);
     }
 
     #[inline(never)]
@@ -580,6 +582,20 @@ mod tests {
     fn by_class(c: &Counters) -> Vec<(Option<String>, f64)> {
         let name = |class: Class| String::from_utf8_lossy(&class.name()).into_owned();
         c.failures.by_class().map(|(class, errors)| (class.map(name), errors)).collect()
+    }
+
+    #[test]
+    fn the_first_and_the_last_are_those_that_began_so_in_whatever_order_they_are_told_of() {
+        let mut c = Counters::default();
+        for at in [20, 10, 30, 15] {
+            c.add_failure(&Failure { at, ..failure(*b"22012", 1.0) });
+        }
+        assert_eq!((c.first_exec, c.last_exec), (10, 30));
+    }
+
+    #[test]
+    fn whatever_a_file_holds_a_class_has_a_name() {
+        assert!(Class(u16::MAX).name().is_ascii());
     }
 
     #[test]
