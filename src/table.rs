@@ -723,7 +723,8 @@ impl<L: Locks> Table<'_, L> {
                 continue;
             }
             body.counters.reset_minmax();
-            body.minmax_stats_since = now;
+            // the entry may be newer than the request
+            body.minmax_stats_since = now.max(body.stats_since);
             if body.touched != NEVER {
                 body.touched = self.told();
             }
@@ -930,7 +931,7 @@ enum Inserted {
 mod models;
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::counters::{Event, Kind};
     use crate::lock_rules::{Lock, holding};
@@ -941,7 +942,7 @@ mod tests {
     use std::sync::RwLock;
     use std::sync::atomic::AtomicBool;
 
-    struct StdLocks {
+    pub struct StdLocks {
         partitions: Vec<RwLock<()>>,
         texts: RwLock<()>,
     }
@@ -966,7 +967,7 @@ mod tests {
         }
     }
 
-    struct Owned {
+    pub struct Owned {
         state: State,
         buckets: Vec<AtomicU32>,
         slots: Vec<Slot>,
@@ -979,7 +980,7 @@ mod tests {
     }
 
     impl Owned {
-        fn new(max: usize) -> Self {
+        pub fn new(max: usize) -> Self {
             let o = Owned {
                 state: State::default(),
                 buckets: (0..bucket_count(max)).map(|_| AtomicU32::new(0)).collect(),
@@ -998,7 +999,7 @@ mod tests {
             o
         }
 
-        fn table(&self) -> Table<'_, &StdLocks> {
+        pub fn table(&self) -> Table<'_, &StdLocks> {
             Table {
                 state: &self.state,
                 buckets: &self.buckets,
@@ -1250,10 +1251,20 @@ mod tests {
         t.update_or_insert(&k, NEW, call).unwrap();
         let n = spread(&t, &k);
         t.settle(n, &k, call).unwrap();
-        t.reset_minmax_where(9, |_| true);
+        t.reset_minmax_where(900, |_| true);
         let (_, body) = t.bodies().next().unwrap();
         assert!(!body.counters.exec.seen);
-        assert_eq!((body.counters.exec.calls, body.minmax_stats_since), (2.0, 9));
+        assert_eq!((body.counters.exec.calls, body.minmax_stats_since), (2.0, 900));
+    }
+
+    #[test]
+    fn minima_of_an_entry_that_is_newer_than_the_request_start_anew_with_it() {
+        let o = Owned::new(100);
+        let t = o.table();
+        t.insert_or_update(&key(1), NewEntry { now: 30, ..NEW }, call).unwrap();
+        t.reset_minmax_where(29, |_| true);
+        let (_, body) = t.bodies().next().unwrap();
+        assert_eq!((body.counters.exec.seen, body.minmax_stats_since), (false, 30));
     }
 
     fn read_since(t: &Table<&StdLocks>, since: i64) -> Vec<(u64, f64)> {
