@@ -10,6 +10,8 @@
 # make audit     licences, sources and known vulnerabilities of all that is built here; takes a network with the advisories
 # make regress   SOURCE=/path/postgresql-15.x: PostgreSQL's own regression suite with the module and without, some minutes
 # make torture   random programs, crashes and stops by the hundred, and memory over many statements: some 20 minutes
+# make soak      MINUTES=60: everything at once for so long, with what must hold looked at all the while
+# make fuzz      TIME=3600: so many seconds of processor time of libFuzzer's inputs for what reads bytes of others
 # make loom      the locks and stripes under a model checker: every order of their steps
 # make asan      the pure layer's tests under the address sanitizer; takes a nightly toolchain
 # make install   PG_CONFIG=/path/pg_config: release build into that server
@@ -23,7 +25,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors \
-	all-majors audit regress torture loom asan install package clean
+	all-majors audit regress torture soak fuzz loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -152,6 +154,16 @@ torture:
 	@$(SETUP); \
 	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
 	$(TORTURE) cargo test --no-default-features --features load --test cluster -- storms:: crashes:: memory_stays_flat
+
+MINUTES ?= 60
+soak:
+	@$(SETUP); \
+	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	PGSS_RS_MINUTES=$(MINUTES) cargo test --no-default-features --features load --test cluster -- soak:: --nocapture
+
+TIME ?= 600
+fuzz:
+	@nice pg_test/fuzz/run $(TIME)
 
 # The tests named `models`. Link-time optimisation would take longer than they do.
 loom:

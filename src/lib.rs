@@ -75,6 +75,10 @@ mod store;
 #[cfg(feature = "server")]
 mod taken;
 
+#[cfg(all(test, not(loom), not(feature = "server")))]
+#[path = "../pg_test/fuzz/mod.rs"]
+mod fuzz;
+
 #[cfg(feature = "pg_test")]
 #[path = "../pg_test/mod.rs"]
 mod pg_test;

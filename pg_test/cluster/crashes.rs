@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::client::Session;
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
-use crate::servers::{connect, distinct, number, observe, rows, start_with_pgss_rs};
+use crate::servers::{connect, distinct, number, observe, rows, saver, start_with_pgss_rs};
 
 const SESSIONS: usize = 4;
 
@@ -166,10 +166,10 @@ fn after_a_kill_at_any_moment_statistics_are_those_of_the_last_snapshot_and_the_
         let sessions: Vec<_> = (0..SESSIONS).map(|n| everything_at_once(&cluster.socket(), n)).collect();
         // in the first round long enough for a snapshot
         std::thread::sleep(Duration::from_millis(if round == 0 { 1500 } else { 0 }));
-        let helpers =
-            "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('pgss_rs saver', 'checkpointer')";
-        let helpers = rows(&mut observe(&cluster), helpers);
-        let helpers = helpers.iter().map(|row| row[0].as_ref().unwrap().parse().unwrap());
+        let checkpointer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+        let checkpointer = number(&mut observe(&cluster), checkpointer) as i32;
+        // after a crash it is not there at once
+        let helpers = [checkpointer].into_iter().chain(saver(&mut cluster));
         let victims: Vec<i32> = sessions.iter().map(|(pid, _)| *pid).chain(helpers).collect();
         random_moment();
         let kept = crash(&mut cluster, victims[rand::random::<u64>() as usize % victims.len()]);

@@ -52,12 +52,16 @@ fn calls(db: &Database, query: &str, toplevel: bool) -> f64 {
 }
 
 /// Of the backend: its anonymous memory, which Rust's heap is part of, and its memory contexts; kB.
-fn memory(session: &mut Client) -> (u64, u64) {
+pub fn memory(session: &mut Client) -> (u64, u64) {
     let contexts = number(session, "SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts");
-    let pid = value(session, "SELECT pg_backend_pid()");
+    (anonymous(&value(session, "SELECT pg_backend_pid()")), contexts as u64)
+}
+
+/// Anonymous memory of a process, kB.
+pub fn anonymous(pid: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    (anonymous.trim().trim_end_matches(" kB").parse().unwrap(), contexts as u64)
+    anonymous.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Kinds of statements, and whether they fail.

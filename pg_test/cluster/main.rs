@@ -41,6 +41,7 @@ mod rows;
 mod sampling;
 mod security;
 mod settings;
+mod soak;
 mod squash;
 mod standby;
 mod stopped;

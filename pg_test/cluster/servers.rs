@@ -150,6 +150,17 @@ pub fn connect(cluster: &Cluster, database: &str) -> Client {
     config(cluster, database).connect(NoTls).unwrap()
 }
 
+/// The process that saves the statistics, if it runs. Without a database it is not in pg_stat_activity.
+pub fn saver(cluster: &mut Cluster) -> Option<i32> {
+    let postmaster = cluster.postmaster_pid()?;
+    let children = std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).ok()?;
+    let is_saver = |pid: &&str| {
+        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        title.is_ok_and(|title| title.contains("pgss_rs saver"))
+    };
+    children.split_whitespace().find(is_saver)?.parse().ok()
+}
+
 /// A session of the superuser that is not recorded.
 pub fn observe(cluster: &Cluster) -> Client {
     config(cluster, SUPERUSER).options("-c pgss_rs.track=none").connect(NoTls).unwrap()

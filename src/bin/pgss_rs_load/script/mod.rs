@@ -4,6 +4,9 @@
 //! Written from pgbench's documentation and checked against its program; [`Script::parse`] never panics.
 
 mod expression;
+#[cfg(test)]
+#[path = "../../../../pg_test/fuzz/script.rs"]
+mod fuzz;
 mod player;
 mod random;
 mod split;
