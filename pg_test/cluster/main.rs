@@ -22,6 +22,7 @@ mod calling;
 mod clock;
 mod concurrency;
 mod crashes;
+mod encodings;
 mod errors;
 mod exporter;
 mod failures;
