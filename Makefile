@@ -9,6 +9,9 @@
 # make test-all  everything that must pass, on 15, 16, 17 and 18
 # make audit     licences, sources and known vulnerabilities of all that is built here; takes a network with the advisories
 # make regress   SOURCE=/path/postgresql-15.x: PostgreSQL's own regression suite with the module and without, some minutes
+# make memcheck  SOURCE=/path/postgresql-15.x: files of that suite under valgrind (TESTS="test_setup select ..."), 20 minutes
+# make test-server   PG_CONFIG=/path/pg_config: the tests on servers of their own, of that server; with PG_CONFIG, regress
+#                and memcheck are of that one, too: of one that was built with assertions, say
 # make torture   random programs, crashes and stops by the hundred, and memory over many statements: some 20 minutes
 # make soak      MINUTES=60: everything at once for so long, with what must hold looked at all the while
 # make fuzz      TIME=3600: so many seconds of processor time of libFuzzer's inputs for what reads bytes of others
@@ -25,7 +28,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: bench bench-churn calibrate bench-instructions bench-reading bench-results bench-micro test test-all test-majors \
-	all-majors audit regress torture soak fuzz loom asan install package clean
+	all-majors audit regress memcheck test-server torture soak fuzz loom asan install package clean
 
 # In recipes: pg_config is the private copy's, and pgrx has a configuration of its own beside it.
 SETUP = pg_config=$$(.ci/setup $(PG_MAJOR) $(SETUP_FOR)); export PG_CONFIG=$$pg_config; \
@@ -142,11 +145,28 @@ audit:
 	@$(SETUP); \
 	cargo deny --locked check $(WITHOUT_NETWORK) advisories
 
+# In recipes: as SETUP, but where PG_CONFIG is named, the library is built for that server and installed into it.
+INSTALL_FOR_PG_CONFIG = if [ -n "$(PG_CONFIG)" ]; then \
+		$(MAJOR_OF_PG_CONFIG); $(PGRX_FOR_PG_CONFIG); pg_config=$(PG_CONFIG); \
+		CARGO_TARGET_DIR=target/for-pg-config cargo pgrx install --release --pg-config "$$pg_config" \
+			--no-default-features --features pg$$major >/dev/null; \
+	else \
+		$(SETUP); cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	fi
+SOURCE_IS_NAMED = [ -n "$(SOURCE)" ] || \
+	{ echo "Say where PostgreSQL's source is: make $@ SOURCE=/path/postgresql-15.x" >&2; exit 2; }
+
 regress:
-	@[ -n "$(SOURCE)" ] || { echo "Say where PostgreSQL's source is: make regress SOURCE=/path/postgresql-15.x" >&2; exit 2; }; \
-	$(SETUP); \
-	cargo pgrx install --release --pg-config "$$pg_config" >/dev/null; \
+	@$(SOURCE_IS_NAMED); $(INSTALL_FOR_PG_CONFIG); \
 	pg_test/regress/run "$$pg_config" "$(SOURCE)"
+
+memcheck:
+	@$(SOURCE_IS_NAMED); $(INSTALL_FOR_PG_CONFIG); \
+	pg_test/regress/memcheck "$$pg_config" "$(SOURCE)" $(TESTS)
+
+test-server:
+	@$(INSTALL_FOR_PG_CONFIG); \
+	PG_CONFIG=$$pg_config cargo test --no-default-features --features load --test cluster
 
 # What `test` does a few times, often. An error says what to set to repeat it.
 TORTURE = PGSS_RS_PROGRAMS=500 PGSS_RS_ROUNDS=50 PGSS_RS_STATEMENTS=20000
