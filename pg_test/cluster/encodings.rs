@@ -87,7 +87,8 @@ impl Statement {
             .collect();
         let comment =
             (BEGIN.len() + self.before)..(BEGIN.len() + self.before + self.characters * character.len());
-        let whole = !comment.contains(&shown.len()) || (shown.len() - comment.start) % character.len() == 0;
+        let whole =
+            !comment.contains(&shown.len()) || (shown.len() - comment.start).is_multiple_of(character.len());
         whole && self.text(character, &constants).starts_with(shown)
     }
 }

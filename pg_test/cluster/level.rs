@@ -1,6 +1,6 @@
 //! Top level or nested, whatever happened before.
 
-use crate::servers::{ALONE, BESIDE, BESIDE_INNER, Database, Shared, lacks, since};
+use crate::servers::{ALONE, BESIDE, BESIDE_INNER, Database, Shared, asserts_wrongly, lacks, since};
 use crate::text::differences;
 use postgres::Client;
 
@@ -493,6 +493,10 @@ fn what_deferred_triggers_execute_is_not_recorded_where_only_the_top_is() {
 #[test]
 fn after_a_commit_that_deferred_triggers_made_fail_the_level_is_right() {
     let (db, mut session) = database();
+    // in RollbackAndReleaseCurrentSubTransaction of 15 at least, and without any module
+    if asserts_wrongly(db.cluster, "an exception block in a deferred trigger ends a server with assertions") {
+        return;
+    }
     db.prepare(
         "CREATE TABLE d (a int);
          CREATE FUNCTION fails_in_trigger() RETURNS trigger LANGUAGE plpgsql AS

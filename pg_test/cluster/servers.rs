@@ -110,6 +110,15 @@ pub fn lacks(module: &str) -> bool {
     lacks
 }
 
+/// Whether a test has to be left out on a server that was built with assertions, as one of the server's own is wrong.
+pub fn asserts_wrongly(cluster: &Cluster, what: &str) -> bool {
+    let asserts = value(&mut connect(cluster, SUPERUSER), "SHOW debug_assertions") == "on";
+    if asserts {
+        eprintln!("not run: {what}");
+    }
+    asserts
+}
+
 /// The setting that has every plan that can be run by a parallel worker run by one.
 pub fn force_parallel() -> &'static str {
     since(16, "debug_parallel_query", "force_parallel_mode")

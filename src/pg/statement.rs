@@ -41,9 +41,18 @@ impl Statement {
         #[cfg(feature = "pg15")]
         if !self.source.is_null() {
             let some = core::ptr::dangling_mut();
-            // SAFETY: a live C string, as `new` demands; on 15 the statement's tree is only compared with null.
-            return self.queryid
-                == unsafe { super::utility::jumble(some, self.source, self.location, self.len) };
+            // SAFETY: a live C string, as `new` demands; on 15 the statement's tree is only compared with null, and a hash
+            // of the text taken, in which nothing raises. That identifiers are not off is asserted: they may be since
+            // the statement, a SET maybe, was analysed.
+            let of_text = unsafe {
+                let setting = pg_sys::compute_query_id;
+                pg_sys::compute_query_id =
+                    pg_sys::ComputeQueryIdType::COMPUTE_QUERY_ID_ON as core::ffi::c_int;
+                let of_text = super::utility::jumble(some, self.source, self.location, self.len);
+                pg_sys::compute_query_id = setting;
+                of_text
+            };
+            return self.queryid == of_text;
         }
         false
     }
