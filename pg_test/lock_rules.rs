@@ -1,5 +1,7 @@
 //! Every test in here runs with the lock rules checked ([`crate::lock_rules`]), which this one shows.
 
+#![cfg(debug_assertions)] // else there are no rules to check
+
 use crate::lock_rules::{Lock, taken};
 use pgrx::prelude::*;
 

@@ -13,9 +13,9 @@ use crate::textpool::TextRef;
 use pgrx::prelude::*;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Duration;
 
 /// In the data directory, which is every server process's working directory.
@@ -26,6 +26,7 @@ const NEW_FILE: &str = "pg_stat/pgss_rs.stat.tmp";
 
 /// Writes the file. Entries that come or go meanwhile may or may not be in it.
 fn save(table: &SharedTable) -> io::Result<()> {
+    let forgotten = table.state.forgotten.load(Acquire);
     let mut header = Header::new(server::MAJOR);
     header.stats_reset = table.stats_reset();
     header.dealloc = table.dealloc();
@@ -36,6 +37,9 @@ fn save(table: &SharedTable) -> io::Result<()> {
         snapshot::write(&mut to, &header, entries)?;
         to.get_ref().sync_all()?;
         fs::rename(NEW_FILE, FILE)?;
+        if table.state.forgotten.load(Acquire) != forgotten {
+            fs::remove_file(FILE)?;
+        }
         File::open(Path::new(FILE).parent().unwrap_or(Path::new(".")))?.sync_all()
     });
     if written.is_err() {
@@ -44,12 +48,12 @@ fn save(table: &SharedTable) -> io::Result<()> {
     written
 }
 
-/// Makes the new file, which no one else reads. What is left there under its name, of a crash or of somebody's making, is
+/// Makes the new file, which is for whom the data directory is, by the server's umask. What is left there under its name, of a crash or of somebody's making, is
 /// not written to: nothing that is there is opened, links are not followed.
 fn new_file() -> io::Result<File> {
     match fs::remove_file(NEW_FILE) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => File::options().write(true).create_new(true).mode(0o600).open(NEW_FILE),
+        _ => File::options().write(true).create_new(true).open(NEW_FILE),
     }
 }
 
@@ -152,8 +156,11 @@ pub fn startup() {
     exit::at_clean_exit(save_now);
 }
 
-/// What was saved is out of date for good: everything was reset.
+/// What was saved is out of date for good, what is being saved, too: everything was reset.
 pub fn forget() {
+    if let Some(table) = store::table() {
+        table.state.forgotten.fetch_add(1, AcqRel);
+    }
     let _ = fs::remove_file(FILE);
 }
 

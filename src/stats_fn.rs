@@ -55,6 +55,7 @@ const AT_ONCE: usize = 512;
 
 /// Bytes that a view has at once of a longer one, to show where the entry has gone.
 const BEGINNING: usize = 100;
+const CUT: &[u8] = b"...";
 
 /// What is told of the time at which something was counted may be so much too early, in microseconds, unless there was a
 /// reader at that time (see [`clock::tell_time_to`]).
@@ -214,7 +215,7 @@ impl<'a> Reader<'a> {
         }
         if self.wanted.late && body.text.len as usize > AT_ONCE {
             read_text(self.table, body, Some(BEGINNING), &mut self.text);
-            self.text.extend_from_slice(b"...");
+            self.text.extend_from_slice(CUT);
             self.text_of = Some(text_of(slot, body));
         } else {
             self.clipped = read_text(self.table, body, self.wanted.text_limit, &mut self.text);
@@ -241,7 +242,8 @@ fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut 
     let limit = limit.unwrap_or(usize::MAX);
     let clipped = body.text.len as usize > limit;
     let needed = body.text.first(limit.saturating_add(server::LONGEST_CHARACTER));
-    if text.try_reserve(needed.len as usize).is_err() {
+    // with room for what cutting off looks at, and for what shows it
+    if text.try_reserve(needed.len as usize + server::LONGEST_CHARACTER + CUT.len()).is_err() {
         out_of_memory(format!("A statement's text takes {} bytes.", needed.len));
     }
     table.texts.read(needed, |part| text.extend_from_slice(part));

@@ -65,6 +65,26 @@ pub fn width(processors: usize) -> usize {
     (2 * processors).next_power_of_two().clamp(2, 256)
 }
 
+/// Makes the stripe `key`'s, unless it is held.
+fn make_ready(stripe: &Stripe, key: &Key, found: &mut impl FnMut(&Key, &Counters)) -> bool {
+    let Some(mut share) = stripe.0.try_lock() else { return false };
+    let before = *share;
+    *share = Share::nothing(*key, true);
+    drop(share);
+    // it was held when its set was given back
+    if before.used {
+        found(&before.key, &before.counters);
+    }
+    true
+}
+
+/// Makes the stripe nobody's, and takes what is in it; `None` if that is so already or it is held beyond all patience.
+fn take_back(stripe: &Stripe) -> Option<Share> {
+    let mut share = stripe.0.try_lock_for(PATIENCE).filter(|share| share.used)?;
+    share.used = false;
+    Some(*share)
+}
+
 impl Stripes<'_> {
     /// Makes all sets free. Once, before anyone else looks.
     pub fn init(&self) {
@@ -91,30 +111,42 @@ impl Stripes<'_> {
         self.all.get(set as usize * width..).and_then(|rest| rest.get(..width)).unwrap_or(&[])
     }
 
-    /// A free set, made ready for `key`'s entry; nobody knows of it yet. Waits for no lock: who has one reads.
-    pub fn claim(&self, key: &Key) -> Option<u32> {
-        let lowest = |free: u64| (free != 0).then(|| free & (free - 1));
-        let before = self.state.free.fetch_update(AcqRel, Acquire, lowest).ok()?;
-        let set = before.trailing_zeros();
-        let ready = self.of(set).iter().all(|stripe| {
-            let share = stripe.0.try_lock();
-            share.map(|mut share| *share = Share::nothing(*key, true)).is_some()
-        });
-        if !ready {
-            self.release(set);
-        }
-        ready.then_some(set)
+    /// Whether the set of the stripe at `place` is some entry's, or about to become one's.
+    #[inline(always)]
+    pub fn is_taken(&self, place: usize) -> bool {
+        let set = place >> self.width().trailing_zeros();
+        self.state.free.load(Relaxed) & 1 << set == 0
     }
 
-    /// Gives the set back; what its stripes had counted, but for one that is held beyond all patience.
+    /// A free set, made ready for `key`'s entry; nobody knows of it yet. Waits for no lock: who has one reads, or was
+    /// stopped, and then another set will do. `found` is told what was counted in stripes that are nobody's.
+    pub fn claim(&self, key: &Key, mut found: impl FnMut(&Key, &Counters)) -> Option<u32> {
+        let mut tried = 0;
+        loop {
+            let lowest = |free: u64| {
+                let left = free & !tried;
+                (left != 0).then(|| free & !(left & left.wrapping_neg()))
+            };
+            let before = self.state.free.fetch_update(AcqRel, Acquire, lowest).ok()?;
+            let set = (before & !tried).trailing_zeros();
+            let stuck = self.of(set).iter().position(|stripe| !make_ready(stripe, key, &mut found));
+            let Some(stuck) = stuck else { return Some(set) };
+            for stripe in &self.of(set)[..stuck] {
+                if let Some(share) = take_back(stripe) {
+                    found(key, &share.counters);
+                }
+            }
+            self.state.free.fetch_or(1 << set, AcqRel);
+            tried |= 1 << set;
+        }
+    }
+
+    /// Gives the set back; what its stripes had counted. A stripe that is held beyond all patience keeps what is in it
+    /// until the set is claimed again.
     pub fn release(&self, set: u32) -> Counters {
         let mut sum = Counters::default();
-        for stripe in self.of(set) {
-            let Some(mut share) = stripe.0.try_lock_for(PATIENCE) else { continue };
-            share.used = false;
-            let counters = share.counters;
-            drop(share);
-            sum.merge(&counters);
+        for share in self.of(set).iter().filter_map(take_back) {
+            sum.merge(&share.counters);
         }
         self.state.free.fetch_or(1 << set, AcqRel);
         sum

@@ -201,6 +201,8 @@ pub struct State {
     pub text_waits: AtomicU64,
     /// Records that could not be kept: a slot busy beyond patience, no room, or no memory.
     pub skipped: AtomicU64,
+    /// Counts the times that what was saved became out of date for good.
+    pub forgotten: AtomicU64,
     pub cost: Cost,
 }
 
@@ -249,6 +251,7 @@ impl Default for State {
             index_waits: AtomicU64::new(0),
             text_waits: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             cost: Cost::default(),
         }
     }
@@ -410,7 +413,8 @@ impl<L: Locks> Table<'_, L> {
     }
 
     fn update_stripe(&self, place: u32, key: &Key, change: impl FnOnce(&mut Counters)) -> Update {
-        let Some(stripe) = self.stripes.all.get(place as usize - self.slots.len()) else {
+        let place = place as usize - self.slots.len();
+        let Some(stripe) = self.stripes.all.get(place).filter(|_| self.stripes.is_taken(place)) else {
             return Update::OtherKey;
         };
         let share = stripe.0.try_lock().or_else(|| {
@@ -435,7 +439,7 @@ impl<L: Locks> Table<'_, L> {
     /// Gives `key`'s entry in slot `n` stripes, if it is still there, has none, and there are some to be had.
     #[cold]
     fn spread(&self, n: u32, key: &Key) {
-        if let Some(set) = self.stripes.claim(key) {
+        if let Some(set) = self.stripes.claim(key, |key, found| self.count(key, found)) {
             self.give(n, key, set);
         }
     }
@@ -724,7 +728,7 @@ impl<L: Locks> Table<'_, L> {
             }
             body.counters.reset_minmax();
             // the entry may be newer than the request
-            body.minmax_stats_since = now.max(body.stats_since);
+            body.minmax_stats_since = now.max(body.stats_since + 1);
             if body.touched != NEVER {
                 body.touched = self.told();
             }
@@ -776,11 +780,12 @@ impl<L: Locks> Table<'_, L> {
         entries.filter(move |(_, body)| body.key.queryid == queryid)
     }
 
-    /// The entry in slot `n`, without its histogram, if it is still the one of that generation.
+    /// The entry in slot `n`, without its histogram and what is in its stripes, if it is still the one of that generation.
     pub fn entry(&self, n: u32, generation: u32) -> Option<Body> {
+        let there = self.slots.get(n as usize)?.body.try_lock_for(PATIENCE)?;
         let mut body = Body::default();
-        let there = (n as usize) < self.slots.len() && self.read(n, NEVER, Body::copy_in_brief, &mut body);
-        (there && body.generation == generation).then_some(body)
+        let same = there.used && there.generation == generation;
+        same.then(|| there.copy_in_brief(&mut body)).map(|()| body)
     }
 
     /// Copies the entry in slot `n`, with what its stripes have counted, if any was touched at this time or later.
@@ -1230,13 +1235,13 @@ pub mod tests {
         let n = t.update_or_insert(&k, NEW, call).unwrap();
         let place = |set| t.slots.len() as u32 + t.stripes.place(set, 0);
         // another backend was quicker
-        let set = t.stripes.claim(&k).unwrap();
+        let set = t.stripes.claim(&k, |_, _| unreachable!()).unwrap();
         assert_eq!(t.update(place(set), &k, call), Update::Done);
         t.spread(n, &k);
         t.give(n, &k, set);
         assert_eq!((calls(&t), t.stripes.sets_used()), (2.0, 1));
         // the entry has gone
-        let set = t.stripes.claim(&k).unwrap();
+        let set = t.stripes.claim(&k, |_, _| unreachable!()).unwrap();
         assert_eq!(t.update(place(set), &k, call), Update::Done);
         t.remove_where(|_| true);
         t.give(n, &k, set);
@@ -1264,7 +1269,8 @@ pub mod tests {
         t.insert_or_update(&key(1), NewEntry { now: 30, ..NEW }, call).unwrap();
         t.reset_minmax_where(29, |_| true);
         let (_, body) = t.bodies().next().unwrap();
-        assert_eq!((body.counters.exec.seen, body.minmax_stats_since), (false, 30));
+        assert_eq!((body.counters.exec.seen, body.minmax_stats_since), (false, 31));
+        assert!(body.minmax_stats_since > body.stats_since, "not of all calls");
     }
 
     fn read_since(t: &Table<&StdLocks>, since: i64) -> Vec<(u64, f64)> {
@@ -1498,7 +1504,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_stripe_that_is_stuck_costs_what_is_in_it_and_its_set_for_as_long() {
+    fn a_stripe_that_is_stuck_costs_its_set_for_as_long_and_nothing_in_the_end() {
         let o = Owned::new(8);
         let t = o.table();
         let k = key(1);
@@ -1510,15 +1516,54 @@ pub mod tests {
         t.reset_minmax_where(9, |_| true);
         assert_eq!(t.remove(n, &k).map(|gone| gone.exec.calls), Some(1.0));
         t.put_free(n);
-        // the first free set is its
+        // another set will do
         t.update_or_insert(&key(2), NEW, call).unwrap();
         spread(&t, &key(2));
-        assert_eq!((t.stripes.sets_used(), calls(&t)), (0, 1.0));
+        assert_eq!((t.stripes.sets_used(), calls(&t)), (1, 1.0));
         drop(held);
-        spread(&t, &key(2));
-        let n = t.lookup(&key(2)).unwrap();
-        assert_eq!(t.settle(n, &key(2), call), Ok(place));
-        assert_eq!((t.stripes.sets_used(), calls(&t)), (1, 2.0));
+        // who remembers the place does not count where nobody reads
+        assert_eq!(t.settle(place, &k, call), Err(Update::OtherKey));
+        // what is in it is found where its set is needed
+        t.update_or_insert(&key(3), NEW, call).unwrap();
+        let n = spread(&t, &key(3));
+        assert_eq!(t.settle(n, &key(3), call), Ok(place));
+        assert_eq!((t.stripes.sets_used(), calls(&t), t.evicted().exec.calls), (2, 3.0, 1.0));
+    }
+
+    #[test]
+    fn what_is_added_to_a_set_that_is_being_claimed_in_vain_is_counted() {
+        let o = Owned::new(8);
+        let t = o.table();
+        let k = key(1);
+        let n = t.update_or_insert(&k, NEW, call).unwrap();
+        let width = t.stripes.all.len() / SETS;
+        let held: Vec<_> = (0..SETS).map(|set| held_elsewhere(&t.stripes.all[set * width + 1].0)).collect();
+        // as by a backend that remembers the first stripe of each set
+        let mut found = 0.0;
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let adding = s.spawn(|| {
+                let mut added = 0.0;
+                while !done.load(Relaxed) {
+                    let places = (0..SETS).map(|set| (t.slots.len() + set * width) as u32);
+                    added += places.filter(|place| t.update(*place, &k, call) == Update::Done).count() as f64;
+                }
+                added
+            });
+            // until the other has been there in time, too
+            for round in 0..1_000_000 {
+                assert_eq!(t.stripes.claim(&k, |_, c| found += c.exec.calls), None);
+                if round >= 2000 && found > 0.0 {
+                    break;
+                }
+            }
+            done.store(true, Relaxed);
+            let added = adding.join().unwrap();
+            assert!(added > 0.0 && added == found, "{added} {found}");
+        });
+        drop(held);
+        t.spread(n, &k);
+        assert_eq!((t.stripes.sets_used(), calls(&t)), (1, 1.0));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Hot {
     /// One that has no stripes and gets none, as all are taken.
     fn with_one_lock() -> Self {
         let hot = Hot::new(2);
-        while hot.owned.of(0).stripes.claim(&key(u64::MAX - 1)).is_some() {}
+        while hot.owned.of(0).stripes.claim(&key(u64::MAX - 1), |_, _| ()).is_some() {}
         hot
     }
 

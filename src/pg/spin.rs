@@ -73,16 +73,20 @@ impl RawSpin {
     /// Waits until the lock is got, or `until` has passed (`None`: for ever) or had for somebody else.
     #[cold]
     fn wait(&self, until: Option<Instant>) -> bool {
-        let mut pause = FIRST_SLEEP;
+        let (mut pause, mut moved) = (FIRST_SLEEP, false);
         loop {
             for _ in 0..SPINS {
                 match self.0.load(Ordering::Relaxed) {
                     FREE if self.try_acquire() => return true,
+                    FREE => moved = true,
                     STUCK if until.is_some() => return false,
                     _ => spin_loop(),
                 }
             }
             if until.is_some_and(|t| Instant::now() >= t) {
+                if moved {
+                    return false; // its holders change
+                }
                 let _ = self.0.compare_exchange(HELD, STUCK, Ordering::Relaxed, Ordering::Relaxed);
                 return false;
             }

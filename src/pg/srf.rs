@@ -198,7 +198,7 @@ impl<const N: usize> Row<N> {
 impl<const N: usize> Shown<N> {
     /// The place in the row of the value for each column; `is_null` picks those that are NULL in any row.
     fn new(places: Vec<Option<usize>>, is_null: impl Fn(usize) -> bool) -> Self {
-        let in_order = places.iter().copied().eq((0..N).map(Some));
+        let in_order = places.iter().copied().eq((0..places.len()).map(Some));
         let all = in_order.then(|| std::array::from_fn(&is_null));
         let places = places.into_iter().map(|place| place.filter(|n| !is_null(*n))).collect();
         Shown { places, all }
