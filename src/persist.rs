@@ -9,7 +9,6 @@ use crate::pg::{exit, server};
 use crate::snapshot::{self, Header, Saved, Text, Unreadable};
 use crate::store::{self, SharedTable};
 use crate::table::Body;
-use crate::textpool::TextRef;
 use pgrx::prelude::*;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter};
@@ -113,30 +112,13 @@ fn restore(table: &SharedTable) {
     }
     table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
     let now = server::now();
-    let restored = entries.by_ref().filter(|e| table.restore(&body(e), e.text.bytes(), now)).count() as u64;
+    let restored = entries.by_ref().filter(|e| table.restore(&e.body(), e.text.bytes(), now)).count() as u64;
     match entries.written {
         Some(written) if written == restored => {}
         Some(written) => {
             log!("pgss_rs: file \"{FILE}\" is damaged; restored {restored} of {written} statements");
         }
         None => log!("pgss_rs: file \"{FILE}\" is cut off; restored the first {restored} statements"),
-    }
-}
-
-fn body(saved: &Saved) -> Body {
-    Body {
-        key: crate::key::Key {
-            queryid: saved.queryid,
-            userid: saved.userid,
-            dbid: saved.dbid,
-            toplevel: saved.toplevel,
-        },
-        encoding: saved.encoding,
-        text: TextRef::without_text(saved.truncated),
-        stats_since: saved.stats_since,
-        minmax_stats_since: saved.minmax_stats_since,
-        counters: saved.counters,
-        ..Body::default()
     }
 }
 

@@ -5,6 +5,9 @@
 //! passed over, so that versions of ours read each other's files. A damaged line costs its own entry and no other.
 
 use crate::counters::{Counters, Evicted};
+use crate::key::Key;
+use crate::table::Body;
+use crate::textpool::TextRef;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
 
@@ -46,6 +49,21 @@ pub struct Saved {
     pub stats_since: i64,
     pub minmax_stats_since: i64,
     pub counters: Counters,
+}
+
+impl Saved {
+    /// What a table is given of it, beside the text.
+    pub fn body(&self) -> Body {
+        Body {
+            key: Key { queryid: self.queryid, userid: self.userid, dbid: self.dbid, toplevel: self.toplevel },
+            encoding: self.encoding,
+            text: TextRef::without_text(self.truncated),
+            stats_since: self.stats_since,
+            minmax_stats_since: self.minmax_stats_since,
+            counters: self.counters,
+            ..Body::default()
+        }
+    }
 }
 
 /// A text as a string where it is UTF-8, else as bytes.

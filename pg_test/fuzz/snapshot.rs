@@ -2,11 +2,8 @@
 
 use super::Input;
 use crate::counters::{Counters, Event, Evicted, Failure, Kind, Timing, Usage};
-use crate::key::Key;
 use crate::snapshot::{self, Header, Saved, Text};
-use crate::table::Body;
 use crate::table::tests::Owned;
-use crate::textpool::TextRef;
 use crate::variance::Shared;
 
 pub fn holds(input: &[u8]) {
@@ -31,7 +28,7 @@ fn restored(file: &[u8]) -> Option<(Header, Vec<Saved>)> {
     let owned = Owned::new(8);
     let table = owned.table();
     table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
-    let came_back = entries.iter().filter(|e| table.restore(&body(e), e.text.bytes(), 7)).count();
+    let came_back = entries.iter().filter(|e| table.restore(&e.body(), e.text.bytes(), 7)).count();
     assert!(table.entries() as usize <= came_back.min(8));
     let mut text = Vec::new();
     for (_, body) in table.bodies() {
@@ -40,19 +37,6 @@ fn restored(file: &[u8]) -> Option<(Header, Vec<Saved>)> {
     }
     table.evicted();
     Some((header, entries))
-}
-
-/// As `persist.rs` makes it.
-fn body(saved: &Saved) -> Body {
-    Body {
-        key: Key { queryid: saved.queryid, userid: saved.userid, dbid: saved.dbid, toplevel: saved.toplevel },
-        encoding: saved.encoding,
-        text: TextRef::without_text(saved.truncated),
-        stats_since: saved.stats_since,
-        minmax_stats_since: saved.minmax_stats_since,
-        counters: saved.counters,
-        ..Body::default()
-    }
 }
 
 fn is_shown(counters: &Counters) {
