@@ -21,10 +21,12 @@
 //! analysed in.
 
 use crate::failures;
+use crate::pg::context;
 use crate::pg::local::{Local, LocalRef};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::pg::xact::{self, TransactionHooks};
+use crate::sampling;
 
 static LEVEL: Local<i32> = Local::new(0);
 /// Whether the level is 1 for the deferred triggers of a commit.
@@ -111,7 +113,7 @@ fn set_certain() {
     STATE.set(STATE.get() & WATCHING);
 }
 
-/// Whether the level is 0, where it [`is_certain`].
+/// Whether the level is 0, which is certain; that it is not may be left over from what failed.
 #[inline(always)]
 pub fn is_top() -> bool {
     LEVEL.get() == 0
@@ -143,6 +145,13 @@ pub fn enter_next() -> i32 {
     let level = LEVEL.get();
     LEVEL.set(level + 1);
     level
+}
+
+/// The same where the level [`is_top`].
+#[inline(always)]
+pub fn enter_top() {
+    set_certain();
+    LEVEL.set(1);
 }
 
 /// Back at `level`, as it was before [`enter`].
@@ -215,6 +224,7 @@ struct Hooks;
 impl TransactionHooks for Hooks {
     #[inline(always)]
     fn committing() {
+        sampling::transaction_ends();
         if COMMITTING.get() {
             triggers_have_run();
         }
@@ -225,6 +235,7 @@ impl TransactionHooks for Hooks {
     fn aborted() {
         Self::committing();
         settle_failures();
+        context::caught();
         if LEVEL.get() != 0 {
             STATE.set(STATE.get() | SUSPECT);
             ABORTED_IN.set(server::statement_start());
@@ -246,6 +257,7 @@ impl TransactionHooks for Hooks {
 
     fn subtransaction_aborted(id: u32) {
         settle_failures();
+        context::caught();
         let begun = forget(id);
         set_executing(begun.as_ref().and_then(|s| s.executing));
         if let Some(begun) = begun {

@@ -22,8 +22,12 @@ impl Random for Backend {
 /// Seeded at the first draw below rate 1, never before the backend is forked: all would draw alike.
 static DRAW: LocalRef<Option<Draw<Backend>>> = LocalRef::new(None);
 
-/// So many of the next statements are not drawn.
+/// So many of the next statements are not drawn, for which this need not be thought about again: nothing but this counts.
 static SKIP: Local<u64> = Local::new(0);
+/// So many are not drawn after those.
+static HELD: Local<u64> = Local::new(0);
+/// Whether the transaction may end with statements that are not the client's.
+static DEFERS: Local<bool> = Local::new(false);
 /// Whether the rate was set since the last draw.
 static RESET: Local<bool> = Local::new(false);
 
@@ -49,16 +53,55 @@ pub fn draw(queryid: impl FnOnce() -> u64) -> f64 {
 /// Whether the statement that begins now is one of those that are not drawn without a draw. Only while some are drawn.
 #[inline(always)]
 pub fn skips() -> bool {
-    let skip = SKIP.get();
-    if skip > 0 {
-        SKIP.set(skip - 1);
+    hold();
+    let left = HELD.get();
+    if left > 0 {
+        HELD.set(left - 1);
     }
-    skip > 0
+    left > 0
+}
+
+/// Whether it is, told at a glance: only what was [`release`]d and nobody has asked to [`hold`] since.
+#[inline(always)]
+pub fn skips_at_a_glance() -> bool {
+    let left = SKIP.get();
+    if left > 0 {
+        SKIP.set(left - 1);
+    }
+    left > 0
+}
+
+/// A statement that is not drawn begins, and those after it can be told at a glance.
+#[inline(always)]
+pub fn release() {
+    if !DEFERS.get() {
+        SKIP.set(HELD.replace(0));
+    }
+}
+
+/// The statement that begins next may be under a draw that was made already, or none of the client's.
+#[inline(always)]
+pub fn hold() {
+    HELD.set(HELD.get() + SKIP.replace(0));
+}
+
+/// Triggers may have been deferred to the end of the transaction.
+#[inline(always)]
+pub fn hold_until_end() {
+    hold();
+    DEFERS.set(true);
+}
+
+/// The transaction's triggers have run.
+#[inline(always)]
+pub fn transaction_ends() {
+    DEFERS.set(false);
 }
 
 /// What was drawn for the old rate is void.
 pub fn settings_changed() {
     SKIP.set(0);
+    HELD.set(0);
     RESET.set(true);
 }
 
@@ -141,7 +184,7 @@ fn draw_at(rate: f64) -> f64 {
         draw.draw(rate)
     });
     drawn.map_or(0.0, |drawn| {
-        SKIP.set(drawn.skip);
+        HELD.set(drawn.skip);
         if drawn.weight > 0.0 {
             won();
         }

@@ -260,6 +260,128 @@ fn in_a_sample_failures_with_an_identifier_are_all_kept() {
     assert_eq!(errors % 20.0, 0.0);
 }
 
+/// What is not drawn has no record, and its failing is noticed all the same.
+#[test]
+fn failures_of_what_is_not_drawn_count_for_who_executes_it() {
+    let db = ALONE.database();
+    db.prepare(FUNCTIONS);
+    db.prepare(
+        "CREATE ROLE failing_undrawn; GRANT SELECT ON t TO PUBLIC;
+         CREATE FUNCTION divides_as_owner(n int) RETURNS int SECURITY DEFINER LANGUAGE plpgsql AS
+           'BEGIN PERFORM 10 / n FROM generate_series(1, 1); RETURN 1; END'",
+    );
+    let mut session = db.session_with(&[
+        "pgss_rs.sample_rate=1e-12",
+        "pgss_rs.track=all",
+        "plan_cache_mode=force_generic_plan",
+    ]);
+    let errors = |db: &Database, query: &str, role: &str| {
+        db.number(
+            "coalesce(sum(errors), 0)",
+            &format!("toplevel AND query = '{query}' AND userid = '{role}'::regrole"),
+        )
+    };
+    let owner = session.query_one("SELECT current_user::text", &[]).unwrap().get::<_, String>(0);
+    let divides = session.prepare("SELECT divides_as_owner($1)").unwrap();
+    let deletes = session.prepare("DELETE FROM t WHERE a = $1").unwrap();
+    let query = "SELECT divides_as_owner($1)";
+    for (role, failures) in [("failing_undrawn", 3), (owner.as_str(), 2)] {
+        session.batch_execute(&format!("SET ROLE {role}")).unwrap();
+        for _ in 0..failures {
+            assert!(session.query(&divides, &[&0i32]).is_err());
+            // what succeeds between them takes none of them away, nor adds one
+            session.query(&divides, &[&1i32]).unwrap();
+        }
+        assert_eq!(errors(&db, query, role), f64::from(failures), "{role}");
+        // one that fails as it starts
+        assert_eq!(session.query(&deletes, &[&1i32]).is_err(), role != owner);
+    }
+    session.batch_execute("RESET ROLE").unwrap();
+    assert_eq!(errors(&db, "DELETE FROM t WHERE a = $1", "failing_undrawn"), 1.0);
+    assert_eq!(errors(&db, "DELETE FROM t WHERE a = $1", &owner), 0.0);
+    // the same by EXECUTE, whose text is not the message's
+    session.batch_execute("PREPARE executed AS SELECT divides_as_owner($1) IS NULL").unwrap();
+    fail(&mut session, "EXECUTE executed(0)");
+    session.batch_execute("EXECUTE executed(1)").unwrap();
+    assert_eq!(errors(&db, "PREPARE executed AS SELECT divides_as_owner($1) IS NULL", &owner), 1.0);
+    // caught further in, or no error at all
+    let catches = session.prepare("SELECT catches($1), warns()").unwrap();
+    session.query(&catches, &[&0i32]).unwrap();
+    assert_eq!(errors(&db, "SELECT catches($1), warns()", &owner), 0.0);
+    assert_eq!(db.number("sum(errors)", "NOT toplevel AND query = 'SELECT divides(n)'"), 1.0);
+    db.prepare("DROP ROLE failing_undrawn");
+}
+
+/// What a deferred trigger executes at the commit is never taken for the next statement of the client's.
+#[test]
+fn failures_of_deferred_triggers_are_nested_when_nothing_is_drawn() {
+    let db = ALONE.database();
+    db.prepare(
+        "CREATE TABLE d (a int);
+         CREATE FUNCTION divides_late() RETURNS trigger LANGUAGE plpgsql AS
+           'BEGIN PERFORM 10 / NEW.a AS late; RETURN NEW; END';
+         CREATE CONSTRAINT TRIGGER c AFTER INSERT ON d DEFERRABLE INITIALLY DEFERRED
+           FOR EACH ROW EXECUTE FUNCTION divides_late()",
+    );
+    let mut session = db.session_with(&[
+        "pgss_rs.sample_rate=1e-12",
+        "pgss_rs.track=all",
+        "plan_cache_mode=force_generic_plan",
+    ]);
+    let insert = session.prepare("INSERT INTO d VALUES ($1)").unwrap();
+    let select = session.prepare("SELECT $1::int").unwrap();
+    for failures in 1..=3 {
+        session.query(&select, &[&1i32]).unwrap();
+        session.query(&insert, &[&1i32]).unwrap();
+        session.query(&select, &[&1i32]).unwrap();
+        let failed = match failures {
+            1 => session.query(&insert, &[&0i32]).is_err(),
+            2 => {
+                let mut transaction = session.transaction().unwrap();
+                transaction.query(&insert, &[&0i32]).unwrap();
+                transaction.query(&select, &[&0i32]).unwrap();
+                transaction.commit().is_err()
+            }
+            _ => session.batch_execute("COPY d FROM PROGRAM 'echo 0'").is_err(),
+        };
+        assert!(failed);
+        let late =
+            |of: &str| db.number("coalesce(sum(errors), 0)", &format!("{of} AND query LIKE '%AS late'"));
+        assert_eq!((late("NOT toplevel"), late("toplevel")), (f64::from(failures), 0.0));
+    }
+}
+
+/// The portals of the protocol: each of two is run in turn with the other, so that neither is the one that started last.
+#[test]
+fn failures_of_portals_in_turn_are_each_their_own() {
+    let db = ALONE.database();
+    let mut session = db.session_with(&["pgss_rs.sample_rate=1e-12", "plan_cache_mode=force_generic_plan"]);
+    let first = session.prepare("SELECT 10 / (3 - a), 'first' FROM generate_series(1, $1) a").unwrap();
+    let second = session.prepare("SELECT 10 / (3 - a), 'second' FROM generate_series(1, $1) a").unwrap();
+    let errors = |db: &Database, which: &str| {
+        db.number("coalesce(sum(errors), 0)", &format!("query LIKE 'SELECT $_ / ($_ - a), $_ FROM%' {which}"))
+    };
+    let mut transaction = session.transaction().unwrap();
+    let portals = [&first, &second].map(|statement| transaction.bind(statement, &[&5i32]).unwrap());
+    for portal in [0, 1, 0, 1] {
+        transaction.query_portal(&portals[portal], 1).unwrap();
+    }
+    assert!(transaction.query_portal(&portals[0], 1).is_err());
+    drop(transaction);
+    assert_eq!(errors(&db, ""), 1.0);
+    // the one that fails is the one at work, whichever started last and whatever the rate is by then
+    for (rate, fails) in [("1e-12", 1), ("1", 0), ("0", 1), ("1", 1)] {
+        let mut transaction = session.transaction().unwrap();
+        let portals = [&first, &second].map(|statement| transaction.bind(statement, &[&5i32]).unwrap());
+        transaction.query_portal(&portals[1 - fails], 2).unwrap();
+        transaction.batch_execute(&format!("SET LOCAL pgss_rs.sample_rate = {rate}")).unwrap();
+        let before = errors(&db, "");
+        assert!(transaction.query_portal(&portals[fails], 3).is_err());
+        drop(transaction);
+        assert_eq!(errors(&db, "") - before, if rate == "0" { 0.0 } else { 1.0 }, "{rate}");
+    }
+}
+
 #[test]
 fn failures_are_kept_over_a_restart_and_counted_when_evicted() {
     let mut cluster = start_with_pgss_rs(&[("pgss_rs.max", "100")]);

@@ -2,7 +2,7 @@
 
 use super::{
     Beginning, draw_at, draw_for_commit, is_watched, key_of, looks, no_draw_is_kept, not_drawn, note,
-    run_under, weight_of, worked,
+    run_under, run_undrawn, weight_of, worked,
 };
 use crate::cost::{self, Own, Turn};
 use crate::counters::{Event, Jit, Kind, Usage};
@@ -10,6 +10,7 @@ use crate::guc::{self, Drawing};
 use crate::key::Key;
 use crate::pg::context::{Id, Watched};
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
+use crate::pg::local::Local;
 use crate::pg::server;
 use crate::store::{self, TextOf};
 use crate::variance::Shared;
@@ -36,6 +37,10 @@ pub struct Record {
 
 static TURN: Turn = Turn::new();
 
+/// Whose execution was passed by last that is watched as the outermost work; 0 while it starts, as nothing that a start
+/// does changes the user.
+static PASSED_FOR: Local<u32> = Local::new(0);
+
 struct Hooks;
 
 impl ExecutorHooks for Hooks {
@@ -47,6 +52,11 @@ impl ExecutorHooks for Hooks {
     type Watch<'a> = Unrecorded<'a>;
 
     #[inline(always)]
+    fn is_skipped() -> bool {
+        nesting::is_top() && sampling::skips_at_a_glance()
+    }
+
+    #[inline(always)]
     fn start_passes() -> Passes {
         if !nesting::is_certain() {
             return Passes::No;
@@ -56,20 +66,25 @@ impl ExecutorHooks for Hooks {
                 Drawing::All | Drawing::Timed => Passes::No,
                 Drawing::Nothing if no_draw_is_kept() => Passes::Yes,
                 Drawing::Nothing => Passes::No,
-                Drawing::Some => Passes::Perhaps,
+                Drawing::Some => Passes::Undrawn,
             };
         }
         match guc::drawing() {
             _ if nesting::weight() > 0.0 => Passes::No,
             Drawing::Nothing => Passes::Yes,
             Drawing::Timed => Passes::No,
-            _ => Passes::Perhaps,
+            _ => Passes::Watched,
         }
     }
 
     #[inline(always)]
-    fn start_passes_then(execution: Execution) -> bool {
-        !nesting::is_top() || no_draw_is_kept() && not_drawn(|| execution.statement())
+    fn is_undrawn(execution: Execution) -> bool {
+        no_draw_is_kept() && not_drawn(|| execution.statement())
+    }
+
+    #[inline(always)]
+    fn is_top() -> bool {
+        nesting::is_top()
     }
 
     #[inline(always)]
@@ -77,7 +92,7 @@ impl ExecutorHooks for Hooks {
         if nesting::is_at_ease(|| execution.queryid() != 0) {
             Passes::Yes
         } else if nesting::is_certain() {
-            Passes::Perhaps
+            Passes::Watched
         } else {
             Passes::No
         }
@@ -87,7 +102,7 @@ impl ExecutorHooks for Hooks {
     fn passing() -> i32 {
         let level = nesting::enter_next();
         if level == 0 {
-            run_under(0.0, 0);
+            run_undrawn();
         }
         level
     }
@@ -95,6 +110,39 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn passed(level: i32) {
         nesting::leave(level);
+    }
+
+    #[inline(always)]
+    fn is_clients(level: i32) -> bool {
+        level == 0
+    }
+
+    #[inline(always)]
+    fn passing_clients() {
+        nesting::enter_top();
+        run_undrawn();
+    }
+
+    #[inline(always)]
+    fn passed_clients() {
+        nesting::leave(0);
+    }
+
+    #[inline(always)]
+    fn passing_start() {
+        PASSED_FOR.set(0);
+    }
+
+    #[inline(always)]
+    fn passed_start() {
+        PASSED_FOR.set(server::user());
+    }
+
+    #[cold]
+    fn raised_in_passed(execution: Execution, id: Id) {
+        let userid = Some(PASSED_FOR.get()).filter(|user| *user != 0).unwrap_or_else(server::user);
+        let started = Started { level: 0, userid, tracked: true, weight: 0.0 };
+        Unrecorded { execution, started }.raised(id);
     }
 
     #[inline(always)]
@@ -138,6 +186,11 @@ impl ExecutorHooks for Hooks {
         draw_at(level, true, || execution.statement());
         nesting::enter(level);
         Started::now(level)
+    }
+
+    #[inline(always)]
+    fn has_clients_started(started: &Started) -> bool {
+        started.level == 0
     }
 
     #[inline(always)]
@@ -209,6 +262,7 @@ impl ExecutorHooks for Hooks {
     }
 
     fn finishing(record: Option<&mut Record>) -> i32 {
+        sampling::hold_until_end();
         Self::running(record)
     }
 

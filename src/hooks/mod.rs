@@ -41,6 +41,7 @@ fn draw_for_parsed() -> bool {
         return false;
     }
     let weight = sampling::draw(|| 0);
+    sampling::hold();
     PARSED_WEIGHT.set(weight);
     PARSED_CLUSTER.set(sampling::cluster());
     PARSED_IN.set(server::statement_start());
@@ -101,6 +102,13 @@ fn draw_at(level: i32, was_planned: bool, statement: impl Fn() -> Statement) {
     nesting::set_weight(sampling::draw(|| statement().queryid));
 }
 
+/// A top-level start or run that is passed by begins. (Without a weight the draw's number does not matter.)
+#[inline(always)]
+fn run_undrawn() {
+    PLANNED.set(0);
+    nesting::set_weight(0.0);
+}
+
 /// A top-level run begins, under the draw that its own start made: a draw for planning that no execution took over is
 /// void, as the weight it left is gone.
 #[inline(always)]
@@ -117,14 +125,22 @@ fn no_draw_is_kept() -> bool {
 }
 
 /// Where some are drawn: whether the top-level statement that is about to be executed certainly is not, by the draw for
-/// its analysis or by one that this makes.
+/// its analysis or by one that this makes. If by the latter, nothing else need be asked of the statements that follow, until
+/// there is again such a draw, or one for a planning, or triggers may have been deferred.
 #[inline(always)]
 fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
-    let in_trigger = server::trigger_depth() > 0;
-    if PARSED_IN.get() == server::statement_start() && (in_trigger || statement().is_messages()) {
-        return PARSED_WEIGHT.get() == 0.0;
+    if statement().is_messages() {
+        if PARSED_IN.get() == server::statement_start() {
+            return PARSED_WEIGHT.get() == 0.0;
+        }
+    } else if server::trigger_depth() > 0 {
+        return false; // nested in a commit
     }
-    !in_trigger && !sampling::is_bounded() && sampling::skips()
+    let skips = !sampling::is_bounded() && sampling::skips();
+    if skips {
+        sampling::release();
+    }
+    skips
 }
 
 /// Whether what runs now is looked at, if only to see whether it is slow. Not in parallel workers.

@@ -6,13 +6,13 @@ use super::{
 use crate::counters::{Event, Kind};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::nesting;
 use crate::pg::context::{Id, Watched};
 use crate::pg::planner::{self, Passes, PlannerHooks, Planning};
 use crate::pg::server;
 use crate::pg::statement::Statement;
 use crate::store::{self, TextOf};
 use crate::variance::Shared;
+use crate::{nesting, sampling};
 
 struct Planner;
 
@@ -71,6 +71,7 @@ impl PlannerHooks for Planner {
         let level = nesting::level_of_statement(draw_for_commit);
         draw_at(level, false, || statement);
         if level == 0 && matches!(guc::drawing(), Drawing::Some | Drawing::Timed) {
+            sampling::hold();
             PLANNED.set(statement.queryid);
             PLANNED_IN.set(server::statement_start());
         }

@@ -7,7 +7,11 @@
 //! It is also called when somebody asks for the context alone (GET DIAGNOSTICS ... PG_CONTEXT), with an SQLSTATE of success,
 //! and for what a parallel worker raises, with the stack that was when the workers were started. Of the signal handlers that
 //! raise messages, SIGQUIT's empties the stack first, and SIGFPE's stands for the instruction that it interrupts.
+//!
+//! For what the client itself sent, and is at work once at a time, there is one callback in which nothing has to be filled in:
+//! a note of what is at work is all it takes ([`outermost`]).
 
+use super::local::Local;
 use super::raw;
 use core::ffi::c_void;
 use core::mem::needs_drop;
@@ -90,6 +94,60 @@ pub unsafe fn watch<W: Watched, R>(subject: &W, work: impl FnOnce() -> R) -> R {
         W::done(id);
         result
     }
+}
+
+/// The callback of the outermost work.
+static OUTERMOST: Local<pg_sys::ErrorContextCallback> = Local::new(pg_sys::ErrorContextCallback {
+    previous: core::ptr::null_mut(),
+    callback: None,
+    arg: core::ptr::null_mut(),
+});
+/// Whether it is on the stack, or was until an ERROR jumped and the abort has not come yet.
+static IN_USE: Local<bool> = Local::new(false);
+
+/// Has `raised` called for the messages that are raised in the [`outermost`] work, with what that is about. It may not raise
+/// or unwind. Once, while the library is being preloaded.
+pub fn watch_outermost(raised: unsafe extern "C-unwind" fn(*mut c_void)) {
+    OUTERMOST.set(pg_sys::ErrorContextCallback { callback: Some(raised), ..OUTERMOST.get() });
+}
+
+/// Where the callback for the outermost work is.
+#[inline(always)]
+pub fn outermost_id() -> Id {
+    Id(OUTERMOST.as_ptr() as usize)
+}
+
+/// Whether no [`outermost`] work is being done.
+#[inline(always)]
+pub fn is_free() -> bool {
+    !IN_USE.get()
+}
+
+/// Does the work with the one callback for such on the stack, and says where that is for [`Watched::done`].
+///
+/// # Safety
+/// [`is_free`], and `subject` is as the function of [`watch_outermost`] expects until the work is done or an ERROR has
+/// jumped out of it. Nothing that the caller holds needs dropping.
+#[inline(always)]
+pub unsafe fn outermost<F: FnOnce()>(subject: *mut c_void, work: F) -> Id {
+    const { assert!(!needs_drop::<F>(), "an ERROR would jump over it") };
+    IN_USE.set(true);
+    // SAFETY: the stack is the backend's own, and the callback is not on it.
+    unsafe {
+        let context = OUTERMOST.as_ptr();
+        (*context).arg = subject;
+        (*context).previous = pg_sys::error_context_stack;
+        pg_sys::error_context_stack = context;
+        work();
+        pg_sys::error_context_stack = (*context).previous;
+    }
+    IN_USE.set(false);
+    outermost_id()
+}
+
+/// An ERROR has been caught, and may have jumped out of the outermost work.
+pub fn caught() {
+    IN_USE.set(IN_USE.get() && is_waiting(outermost_id()));
 }
 
 /// Whether the callback is on the stack.

@@ -29,8 +29,10 @@ pub struct Execution<'a> {
 pub enum Passes {
     Yes,
     No,
-    /// It takes more to tell than the hook itself should do.
-    Perhaps,
+    /// If its failing is noticed.
+    Watched,
+    /// One of the client's, if it is not drawn; likewise.
+    Undrawn,
 }
 
 /// What is done around the executor's steps. None of it may raise or unwind.
@@ -49,12 +51,26 @@ pub trait ExecutorHooks: 'static {
     /// Whether an execution that starts now is certainly not looked at: then nothing is called for it but `passing`
     /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
     fn start_passes() -> Passes;
-    /// Decides where [`Passes::Perhaps`] did not.
-    fn start_passes_then(execution: Execution) -> bool;
-    /// Whether a run that has no record may be passed by likewise, or perhaps only if its failing is noticed.
+    /// Whether it is the client's, and passed by if its failing is noticed: told at a glance.
+    fn is_skipped() -> bool;
+    /// Whether one that is [`Passes::Undrawn`] is. Draws for it.
+    fn is_undrawn(execution: Execution) -> bool;
+    /// Whether a run that has no record may be passed by likewise.
     fn run_passes(execution: Execution) -> Passes;
     fn passing() -> Self::Span;
     fn passed(span: Self::Span);
+    /// Whether that is around what the client itself sent.
+    fn is_clients(span: Self::Span) -> bool;
+    /// Whether what runs now is in nothing else.
+    fn is_top() -> bool;
+    /// As `passing` and `passed`, around what the client itself sent.
+    fn passing_clients();
+    fn passed_clients();
+    /// Besides, around its start, if it is watched as the outermost work.
+    fn passing_start();
+    fn passed_start();
+    /// A message is being raised in its start or a run.
+    fn raised_in_passed(execution: Execution, id: Id);
     /// What is known of an execution that is passed by, if its failing is to be noticed.
     fn watched(execution: Execution, span: Self::Span) -> Option<Self::Started>;
     fn watch(execution: Execution<'_>, started: Self::Started) -> Self::Watch<'_>;
@@ -66,6 +82,8 @@ pub trait ExecutorHooks: 'static {
     /// The execution has been recorded.
     fn measured(own: Self::Own, record: &Self::Record);
     fn starting(execution: Execution) -> Self::Started;
+    /// Whether the client itself sent what starts.
+    fn has_clients_started(started: &Self::Started) -> bool;
     /// Whether the execution is to have a record.
     fn started(execution: Execution, started: &mut Self::Started) -> bool;
     /// Fills the record, which has been another execution's before.
@@ -355,6 +373,29 @@ unsafe fn unrecorded<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, span: H::S
     }
 }
 
+/// The execution of the client's that started last, if it was passed by and watched as the outermost work. It is only
+/// compared with: it may be gone.
+static PASSED: Local<*mut pg_sys::QueryDesc> = Local::new(null_mut());
+
+/// A message is being raised in the work of an execution of the client's that is passed by.
+unsafe extern "C-unwind" fn raised_in_passed<H: ExecutorHooks>(query: *mut core::ffi::c_void) {
+    // SAFETY: on the stack of contexts only while its execution is at work.
+    H::raised_in_passed(unsafe { Execution::new(query.cast()) }, context::outermost_id());
+}
+
+/// Does the work of an execution of the client's that is passed by, with its failing being noticed.
+///
+/// # Safety
+/// As for `work`, where the outermost context [`is_free`](context::is_free).
+#[inline(always)]
+unsafe fn pass<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, work: impl FnOnce()) {
+    H::passing_clients();
+    // SAFETY: the caller's promise; the QueryDesc is alive while it is worked on.
+    let id = unsafe { context::outermost(query.cast(), work) };
+    H::passed_clients();
+    H::done(id);
+}
+
 /// The execution's memory is going: after its end, or because of an error.
 unsafe extern "C-unwind" fn gone<R: Default, O: Copy + Default>(node: *mut core::ffi::c_void) {
     let node: *mut Node<R, O> = node.cast();
@@ -375,6 +416,7 @@ static PREVIOUS_END: Local<pg_sys::ExecutorEnd_hook_type> = Local::new(None);
 
 /// Puts `H` in front of the hooks that are there. Once, while the library is being preloaded.
 pub fn install<H: ExecutorHooks>() {
+    context::watch_outermost(raised_in_passed::<H>);
     // SAFETY: the postmaster's only thread, while it loads libraries.
     unsafe {
         PREVIOUS_START.set(pg_sys::ExecutorStart_hook);
@@ -395,12 +437,19 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
     // over it.
     unsafe {
         let next = PREVIOUS_START.get().unwrap_or(raw::standard_ExecutorStart);
+        if context::is_free() && H::is_skipped() {
+            return start_passed::<H>(query, || next(query, eflags));
+        }
         match H::start_passes() {
             Passes::Yes => {}
             Passes::No => return start::<H>(query, eflags, next),
-            Passes::Perhaps => return perhaps_start::<H>(query, eflags, next),
+            Passes::Watched => return start_watched::<H>(query, eflags, next),
+            Passes::Undrawn => return start_undrawn::<H>(query, eflags, next),
         }
         let span = H::passing();
+        if H::is_clients(span) {
+            PASSED.set(null_mut());
+        }
         next(query, eflags);
         H::passed(span);
     }
@@ -409,16 +458,53 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
 /// # Safety
 /// As for the hook.
 #[inline(never)]
-unsafe fn perhaps_start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
+unsafe fn start_undrawn<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
     // SAFETY: as in `executor_start`.
     unsafe {
-        if !H::start_passes_then(Execution::new(query)) {
+        if !H::is_undrawn(Execution::new(query)) {
             return start::<H>(query, eflags, next);
         }
+        if !context::is_free() {
+            PASSED.set(null_mut());
+            return start_watched::<H>(query, eflags, next);
+        }
+        start_passed::<H>(query, || next(query, eflags));
+    }
+}
+
+/// # Safety
+/// As for `pass`.
+#[inline(always)]
+unsafe fn start_passed<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, work: impl FnOnce()) {
+    PASSED.set(query);
+    H::passing_start();
+    // SAFETY: the caller's promise.
+    unsafe { pass::<H>(query, work) };
+    H::passed_start();
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(never)]
+unsafe fn start_watched<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
+    // SAFETY: as in `executor_start`.
+    unsafe {
         let span = H::passing();
         unrecorded::<H>(query, span, || next(query, eflags));
         H::passed(span);
     }
+}
+
+/// # Safety
+/// As for the hook.
+#[inline(always)]
+unsafe fn starting<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc) -> H::Started {
+    // SAFETY: as in `executor_start`.
+    let started = H::starting(unsafe { Execution::new(query) });
+    if H::has_clients_started(&started) {
+        PASSED.set(null_mut());
+    }
+    started
 }
 
 /// # Safety
@@ -430,7 +516,7 @@ unsafe fn start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, ne
         if H::is_measured() {
             return start_measured::<H>(query, eflags, next);
         }
-        let mut started = H::starting(Execution::new(query));
+        let mut started = starting::<H>(query);
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         if H::started(Execution::new(query), &mut started) {
             open::<H>(query, started, None);
@@ -447,7 +533,7 @@ unsafe fn start_measured<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags
     unsafe {
         let mut own = H::Own::default();
         H::begin(&mut own);
-        let mut started = H::starting(Execution::new(query));
+        let mut started = starting::<H>(query);
         H::end(&mut own);
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         H::begin(&mut own);
@@ -504,13 +590,18 @@ macro_rules! executor_run {
             // SAFETY: as in `executor_start`.
             unsafe {
                 let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
+                if query == PASSED.get() && H::is_top() && context::is_free() {
+                    return pass::<H>(query, || next(query, direction, count $(, $execute_once)?));
+                }
                 if !OPEN.get().is_null() {
                     return run::<H>(query, direction, count, $($execute_once,)? next);
                 }
                 match H::run_passes(Execution::new(query)) {
                     Passes::Yes => {}
                     Passes::No => return run::<H>(query, direction, count, $($execute_once,)? next),
-                    Passes::Perhaps => return run_watched::<H>(query, direction, count, $($execute_once,)? next),
+                    Passes::Watched | Passes::Undrawn => {
+                        return run_watched::<H>(query, direction, count, $($execute_once,)? next);
+                    }
                 }
                 let span = H::passing();
                 next(query, direction, count $(, $execute_once)?);

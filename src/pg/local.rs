@@ -24,6 +24,12 @@ impl<T: Copy> Local<T> {
         self.0.set(value);
     }
 
+    /// Where the value is.
+    #[inline(always)]
+    pub fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+
     /// Sets the value; what it was.
     #[inline(always)]
     pub fn replace(&self, value: T) -> T {
