@@ -102,10 +102,22 @@ pub trait ParseHooks {
 
 static PREVIOUS: Local<pg_sys::post_parse_analyze_hook_type> = Local::new(None);
 
+/// Where the jumble of a statement of the simple protocol is made, as nobody needs it any longer than that. The message's
+/// own memory would often have to grow for it, and is other memory each time. Made in the postmaster, so that no backend
+/// can fail to.
+static JUMBLES: Local<pg_sys::MemoryContext> = Local::new(core::ptr::null_mut());
+
 /// Puts `H` after the hook that is there. Once, while the library is being preloaded.
 pub fn install<H: ParseHooks>() {
     // SAFETY: the postmaster's only thread, while it loads libraries.
     unsafe {
+        JUMBLES.set(pg_sys::AllocSetContextCreateInternal(
+            pg_sys::TopMemoryContext,
+            c"pgss_rs identifiers".as_ptr(),
+            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+        ));
         PREVIOUS.set(pg_sys::post_parse_analyze_hook);
         pg_sys::post_parse_analyze_hook = Some(post_parse_analyze::<H>);
     }
@@ -278,12 +290,20 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         Some(Err(sought)) => Some(sought),
         None => None,
     };
-    // SAFETY: a live query and its source; the jumble state lives as long as they do.
-    let jumbled = unsafe { jumbled::<H>(query, pstate.p_sourcetext) };
-    if let Some(sought) = sought {
-        MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+    // SAFETY: a live query and its source; the context is empty, and is so again when nothing that is in it is used any
+    // more. An ERROR has the server choose another context, and what it leaves in this one goes before the next use.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        raw::MemoryContextReset(JUMBLES.get());
+        pg_sys::CurrentMemoryContext = JUMBLES.get();
+        let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
+        if let Some(sought) = sought {
+            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+        }
+        analysed::<H>(pstate, query, jumbled);
+        pg_sys::CurrentMemoryContext = context;
+        raw::MemoryContextReset(JUMBLES.get());
     }
-    analysed::<H>(pstate, query, jumbled);
 }
 
 /// EXECUTE, of which only what it executes is counted.

@@ -10,7 +10,8 @@
 //! - `GetUserId`, `GetCurrentStatementStartTimestamp`, `GetCurrentTimestamp`, `GetDatabaseEncoding`,
 //!   `GetTopTransactionIdIfAny`: read a variable or the clock; cannot raise inside a backend's statement.
 //! - `pg_trigger_depth`: an SQL function without arguments that reads a variable, whatever it is called with.
-//! - `MemoryContextRegisterResetCallback` links what it is given.
+//! - `MemoryContextRegisterResetCallback` links what it is given. `MemoryContextReset`, of a context without children and
+//!   callbacks, frees what is in it.
 //! - `LWLockAcquire`, `LWLockConditionalAcquire`, `LWLockRelease`: raise only when a backend holds 200 locks, or has no PGPROC
 //!   and must wait. (A server built with LOCK_DEBUG also logs; then failures may be noted while a lock is taken, no more.)
 //! - `pg_encoding_mbcliplen`: reads bytes.
@@ -71,6 +72,7 @@ unsafe extern "C-unwind" {
         context: pg_sys::MemoryContext,
         callback: *mut pg_sys::MemoryContextCallback,
     );
+    pub fn MemoryContextReset(context: pg_sys::MemoryContext);
     pub fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
     pub fn LWLockConditionalAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
     pub fn LWLockRelease(lock: *mut pg_sys::LWLock);
