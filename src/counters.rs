@@ -132,10 +132,10 @@ pub const CLASSES: usize = 4;
 #[repr(C)]
 pub struct Failures {
     pub errors: f64,
-    /// Those among them that were canceled, by request or by a timeout.
-    pub cancels: f64,
     /// Time until they failed, ms.
     pub time: f64,
+    /// Those among them that were canceled, by request or by a timeout.
+    pub cancels: f64,
     classes: [Class; CLASSES],
     errors_of: [f64; CLASSES],
 }
@@ -262,20 +262,24 @@ pub struct Counters {
     /// before the first.
     pub first_exec: i64,
     pub last_exec: i64,
+    // then what else an eviction looks at
+    pub failures: Failures,
+    pub plan: Timing,
     /// The estimated variances of `exec.calls` and, ms^2, of `exec.total`; see [`crate::variance`].
     pub calls_variance: f64,
     pub time_variance: f64,
-    pub plan: Timing,
     pub blocks: [f64; BLOCKS],
     pub timers: [f64; TIMERS],
     pub wal: [f64; WAL],
     pub jit: Jit,
     /// Parallel workers planned for and launched.
     pub workers: [f64; 2],
-    pub failures: Failures,
     /// Of execution times.
     pub histogram: Histogram,
 }
+
+/// What a call is worth, in time spent, for [`Counters::score`].
+pub const CALL_MS: f64 = 0.01;
 
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
 pub const NS_PER_MS: f64 = 1e6;
@@ -369,11 +373,26 @@ impl Counters {
         self.histogram.merge(&other.histogram);
     }
 
+    /// Begins anew with nothing counted, and leaves alone what need not be written for that.
+    pub fn clear(&mut self) {
+        self.copy_in_brief(&Counters::default());
+        self.histogram.clear();
+    }
+
     /// Takes over all of another's but the histogram.
     #[inline(always)]
     pub fn copy_in_brief(&mut self, from: &Counters) {
-        let histogram = self.histogram;
-        *self = Counters { histogram, ..*from };
+        // field by field, as the histogram would be copied twice
+        #[rustfmt::skip]
+        let Counters {
+            exec, rows, sampled_calls, first_exec, last_exec, failures, plan, calls_variance, time_variance, blocks,
+            timers, wal, jit, workers, histogram: _,
+        } = *from;
+        (self.exec, self.rows, self.sampled_calls) = (exec, rows, sampled_calls);
+        (self.first_exec, self.last_exec, self.failures, self.plan) = (first_exec, last_exec, failures, plan);
+        (self.calls_variance, self.time_variance) = (calls_variance, time_variance);
+        (self.blocks, self.timers, self.wal) = (blocks, timers, wal);
+        (self.jit, self.workers) = (jit, workers);
     }
 
     /// One execution's square, and its products with those before it that shared its draw.
@@ -414,11 +433,10 @@ impl Counters {
     }
 
     /// How much the entry is worth keeping: time spent (ms) and calls, halved for every `HALF_LIFE` since it was
-    /// last executed. A call counts as much as 10 microseconds, so that a hot trivial statement outlives noise and
+    /// last executed. A call counts as much as [`CALL_MS`], so that a hot trivial statement outlives noise and
     /// a rare expensive one outlives both.
     pub fn score(&self, now: i64) -> f64 {
         const HALF_LIFE: f64 = 3600e6;
-        const CALL_MS: f64 = 0.01;
         let spent = self.exec.total + self.plan.total + self.failures.time;
         let spent = spent + CALL_MS * (self.exec.calls + self.plan.calls + self.failures.errors);
         let halvings = now.saturating_sub(self.last_exec).max(0) as f64 / HALF_LIFE;

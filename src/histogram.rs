@@ -15,13 +15,31 @@ const QUARTERS: [u32; 3] = [0x306f_e0a4, 0x6a09_e668, 0xae89_f996];
 const NS_PER_MS: f64 = 1e6;
 
 /// Calls by class.
-#[derive(Clone, Copy, PartialEq, Debug)]
+///
+/// As long as all calls are of one class, which is so of most entries that are soon evicted, this is all that is written:
+/// the classes' array is many cache lines, and what is in it does not count yet.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Histogram([f64; CLASSES]);
+pub struct Histogram {
+    /// The class that has calls, or [`NO_CLASS`], or [`MANY`].
+    only: u32,
+    /// The calls of that class.
+    calls: f64,
+    classes: [f64; CLASSES],
+}
+
+const NO_CLASS: u32 = u32::MAX;
+const MANY: u32 = NO_CLASS - 1;
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram([0.0; CLASSES])
+        Histogram { only: NO_CLASS, calls: 0.0, classes: [0.0; CLASSES] }
+    }
+}
+
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        self.filled().eq(other.filled())
     }
 }
 
@@ -58,22 +76,65 @@ fn middle(class: usize) -> f64 {
 impl Histogram {
     #[inline(always)]
     pub fn add(&mut self, weight: f64, nanoseconds: f64) {
-        self.0[class(nanoseconds)] += weight;
+        let class = class(nanoseconds);
+        if self.only == class as u32 {
+            self.calls += weight;
+        } else {
+            self.add_to(class, weight);
+        }
+    }
+
+    #[inline(never)]
+    fn add_to(&mut self, class: usize, calls: f64) {
+        if self.only == NO_CLASS {
+            (self.only, self.calls) = (class as u32, 0.0);
+        }
+        if self.only == class as u32 {
+            self.calls += calls;
+        } else {
+            self.spread()[class] += calls;
+        }
+    }
+
+    /// The array, which is what counts from now on.
+    fn spread(&mut self) -> &mut [f64; CLASSES] {
+        if self.only != MANY {
+            self.classes = [0.0; CLASSES];
+            if let Some(only) = self.classes.get_mut(self.only as usize) {
+                *only = self.calls;
+            }
+            self.only = MANY;
+        }
+        &mut self.classes
+    }
+
+    /// Begins anew with no calls.
+    pub fn clear(&mut self) {
+        self.only = NO_CLASS;
     }
 
     pub fn merge(&mut self, other: &Histogram) {
-        self.0.iter_mut().zip(&other.0).for_each(|(sum, x)| *sum += x);
+        if other.only == MANY {
+            self.spread().iter_mut().zip(&other.classes).for_each(|(sum, x)| *sum += x);
+        } else {
+            other.filled().for_each(|(class, calls)| self.add_to(class, calls));
+        }
     }
 
     /// Classes that have calls, with these.
     pub fn filled(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
-        self.0.iter().copied().enumerate().filter(|(_, calls)| *calls > 0.0)
+        let only = (self.only < CLASSES as u32).then_some((self.only as usize, self.calls));
+        let many = if self.only == MANY { &self.classes[..] } else { &[] };
+        only.into_iter().chain(many.iter().copied().enumerate()).filter(|(_, calls)| *calls > 0.0)
     }
 
     pub fn calls(&self) -> f64 {
+        if self.only != MANY {
+            return if self.only == NO_CLASS { 0.0 } else { self.calls };
+        }
         // side by side: one addition would have to wait for the other
         let mut sums = [0.0; 8];
-        for classes in self.0.chunks_exact(sums.len()) {
+        for classes in self.classes.chunks_exact(sums.len()) {
             sums.iter_mut().zip(classes).for_each(|(sum, calls)| *sum += calls);
         }
         sums.iter().sum()
@@ -112,8 +173,8 @@ impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut histogram = Histogram::default();
         for (class, calls) in Vec::<(usize, f64)>::deserialize(deserializer)? {
-            if let Some(sum) = histogram.0.get_mut(class) {
-                *sum = calls;
+            if class < CLASSES {
+                histogram.add_to(class, calls);
             }
         }
         Ok(histogram)
@@ -172,6 +233,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_cleared_has_nothing_of_before() {
+        let mut h = Histogram::default();
+        let again = |h: &mut Histogram, times: &[f64]| {
+            h.clear();
+            assert_eq!((*h, h.calls(), h.percentile(0.5)), (Histogram::default(), 0.0, None));
+            times.iter().for_each(|ns| h.add(2.0, *ns));
+            let mut sum = Histogram::default();
+            sum.merge(h);
+            assert_eq!(sum, *h);
+            h.filled().collect::<Vec<_>>()
+        };
+        assert_eq!(again(&mut h, &[5e3, 1e6, 5e3]), [(9, 4.0), (39, 2.0)]);
+        assert_eq!(again(&mut h, &[2e3, 2e3]), [(3, 4.0)]);
+        assert_eq!(again(&mut h, &[2e3, 1e6]), [(3, 2.0), (39, 2.0)]);
+    }
+
+    #[test]
     fn what_was_written_is_read_again_and_strange_classes_are_passed_over() {
         let mut h = Histogram::default();
         h.add(3.0, 5e3);
@@ -183,6 +261,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn added_or_merged_in_any_order_it_is_the_sum_by_class(
+            parts in prop::collection::vec(prop::collection::vec(0usize..6, 0..4), 0..6),
+        ) {
+            let (mut sum, mut model) = (Histogram::default(), [0.0; CLASSES]);
+            for part in parts {
+                let mut h = Histogram::default();
+                for n in part {
+                    h.add(1.0, [0.0, 900.0, 5e3, 1e6, 1e9, 1e19][n]);
+                    model[class([0.0, 900.0, 5e3, 1e6, 1e9, 1e19][n])] += 1.0;
+                }
+                sum.merge(&h);
+            }
+            let filled = model.iter().copied().enumerate().filter(|(_, calls)| *calls > 0.0);
+            prop_assert!(sum.filled().eq(filled));
+            prop_assert_eq!(sum.calls(), model.iter().sum::<f64>());
+        }
+
         #[test]
         fn percentiles_are_at_most_a_tenth_off(
             mut times in prop::collection::vec(1_000u64..3_600_000_000_000, 1..300),

@@ -130,9 +130,13 @@ pub fn seek(key: &Key) {
 /// hand, will be.
 #[inline(always)]
 pub fn expect(key: &Key) -> Option<u32> {
-    let place = REMEMBERED.with(|r| r.get(key.hash())).flatten()?;
-    table()?.prefetch(place);
-    Some(place)
+    let table = table()?;
+    let place = REMEMBERED.with(|r| r.get(key.hash())).flatten();
+    match place {
+        Some(place) => table.prefetch(place),
+        None => table.prefetch_lookup(key),
+    }
+    place
 }
 
 /// Adds an event to `key`'s entry if it is at that place and no one else is.
@@ -325,6 +329,7 @@ pub fn carry(analysed: &Analysed, key: &Key, in_utility: bool) {
         if has_entry(key) {
             return;
         }
+        table.prefetch_insertion(key);
         let (text, start) = analysed.statement.text();
         SCRATCH.with(|scratch| {
             if let Some(()) = scratch.normalise(analysed, text, start) {

@@ -23,13 +23,13 @@
 //! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
 //! library's in tests.
 
-use crate::counters::{Counters, Evicted};
-use crate::histogram::Histogram;
+use crate::counters::{CALL_MS, Counters, Evicted};
 use crate::key::Key;
 use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::stripes::Stripes;
 use crate::textpool::{TextPool, TextRef};
+use std::mem::offset_of;
 use std::time::Duration;
 
 /// The index is cut into this many partitions, each with a lock of its own.
@@ -40,10 +40,16 @@ pub const PARTITIONS: usize = 32;
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Slots an eviction looks at to find its victim.
 const SAMPLE: u32 = 8;
-/// Bytes of a slot that tell what it is worth keeping.
-const SCORED: usize = 256;
-/// Bytes of a slot without the histogram.
-const BRIEF: usize = size_of::<Slot>() - size_of::<Histogram>();
+/// How much more than the least that was evicted lately an entry may be worth to go without a look at others, and what more
+/// the least may then be: see [`Table::victim`].
+const NEAR: f64 = 1.5;
+const RISE: f64 = 2.0;
+/// Bytes of a slot that tell what it is worth keeping; the first of them are what an update changes.
+const SCORED: usize = 288;
+const UPDATED: usize = 192;
+/// Bytes of a slot with no more of the histogram than an entry has whose calls are of one class.
+const BRIEF: usize =
+    offset_of!(Slot, body) + offset_of!(Body, counters) + offset_of!(Counters, histogram) + 64;
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -90,12 +96,12 @@ pub struct Body {
 /// One place for an entry, on cache lines of its own.
 #[repr(C, align(64))]
 pub struct Slot {
-    body: Mutex<Body>,
     queryid: AtomicU64,
     who: AtomicU64,
     toplevel: AtomicU32,
     /// Next slot in the bucket's chain, or on the free list.
     next: AtomicU32,
+    body: Mutex<Body>,
 }
 
 // what the documentation says an entry takes
@@ -104,11 +110,11 @@ const _: () = assert!(cfg!(loom) || size_of::<Slot>() == 1664);
 impl Default for Slot {
     fn default() -> Self {
         Slot {
-            body: Mutex::new(Body::default()),
             queryid: AtomicU64::new(0),
             who: AtomicU64::new(0),
             toplevel: AtomicU32::new(0),
             next: AtomicU32::new(NONE),
+            body: Mutex::new(Body::default()),
         }
     }
 }
@@ -151,6 +157,17 @@ impl Body {
         self.key == *key && self.used && self.stripes == 0
     }
 
+    /// Begins an entry that has counted nothing, and that readers may not see yet. Of the histogram, most of an entry, next
+    /// to nothing is written.
+    fn begin(&mut self, key: &Key, new: &NewEntry, text: TextRef) {
+        (self.key, self.touched, self.used) = (*key, 0, false);
+        (self.contended, self.stripes, self.contended_from) = (0, 0, 0);
+        (self.encoding, self.text) = (new.encoding, text);
+        self.generation = self.generation.wrapping_add(1);
+        (self.stats_since, self.minmax_stats_since) = (new.now, new.now);
+        self.counters.clear();
+    }
+
     /// Copies all but the histogram; the other's stays what it is.
     #[inline(always)]
     fn copy_in_brief(&self, to: &mut Body) {
@@ -189,6 +206,8 @@ pub struct State {
     /// Free list: a counter against ABA in the upper half, the first slot in the lower.
     free: AtomicU64,
     hand: AtomicU32,
+    /// About the least that an entry was worth that was evicted lately, as a double's bits.
+    least: AtomicU64,
     entries: AtomicU32,
     dealloc: AtomicU64,
     stats_reset: AtomicI64,
@@ -242,6 +261,7 @@ impl Default for State {
         State {
             free: AtomicU64::new(u64::from(NONE)),
             hand: AtomicU32::new(0),
+            least: AtomicU64::new(0),
             entries: AtomicU32::new(0),
             dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
@@ -348,7 +368,7 @@ impl<L: Locks> Table<'_, L> {
     #[inline(always)]
     pub fn prefetch(&self, place: u32) {
         match self.slots.get(place as usize) {
-            Some(slot) => prefetch(slot, SCORED),
+            Some(slot) => prefetch(slot, UPDATED),
             None => self.prefetch_stripe(place),
         }
     }
@@ -356,8 +376,29 @@ impl<L: Locks> Table<'_, L> {
     #[inline(never)]
     fn prefetch_stripe(&self, place: u32) {
         if let Some(stripe) = self.stripes.all.get(place as usize - self.slots.len()) {
-            prefetch(stripe, SCORED);
+            prefetch(stripe, UPDATED);
         }
+    }
+
+    /// `key`'s entry may soon have to be made: has the processor fetch its bucket, and the slot that an eviction would look
+    /// at first.
+    pub fn prefetch_insertion(&self, key: &Key) {
+        prefetch(&self.buckets[self.bucket_number(key.hash())], size_of::<AtomicU32>());
+        if self.state.free.load(Relaxed) as u32 == NONE {
+            prefetch(self.at_hand(self.state.hand.load(Relaxed)), BRIEF);
+        }
+    }
+
+    /// `key` will soon be looked for: has the processor fetch the first slot in its bucket.
+    pub fn prefetch_lookup(&self, key: &Key) {
+        let first = self.buckets[self.bucket_number(key.hash())].load(Relaxed);
+        if let Some(slot) = self.slots.get(first as usize) {
+            prefetch(slot, 1);
+        }
+    }
+
+    fn at_hand(&self, hand: u32) -> &Slot {
+        &self.slots[hand as usize % self.slots.len()]
     }
 
     /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
@@ -533,9 +574,9 @@ impl<L: Locks> Table<'_, L> {
     /// there is no room for is evicted. False when there is an entry with its key already.
     pub fn restore(&self, saved: &Body, text: &[u8], now: i64) -> bool {
         let taken = self.lookup(&saved.key).is_some();
-        let Some(n) = (if taken { None } else { self.room(now) }) else { return false };
+        let Some(room) = (if taken { None } else { self.room(now) }) else { return false };
         let new = NewEntry { text, encoding: saved.encoding, now: saved.stats_since };
-        let made = self.publish(n, &saved.key, new, |body| {
+        let made = self.publish(room, &saved.key, new, |body| {
             body.minmax_stats_since = saved.minmax_stats_since;
             body.counters = saved.counters;
             body.text.truncated |= saved.text.truncated;
@@ -558,38 +599,31 @@ impl<L: Locks> Table<'_, L> {
 
     fn insert(&self, key: &Key, new: NewEntry, change: impl FnOnce(&mut Counters)) -> Inserted {
         match self.room(new.now) {
-            Some(n) => self.publish(n, key, new, |body| change(&mut body.counters)),
+            Some(room) => self.publish(room, key, new, |body| change(&mut body.counters)),
             None => Inserted::NoRoom,
         }
     }
 
-    /// A slot for a new entry: a free one, else an evicted entry's. A free one that a reader is just looking at, or was
+    /// Room for a new entry: a free slot, else an evicted entry's. A free one that a reader is just looking at, or was
     /// stopped while it did, is the last choice.
-    fn room(&self, now: i64) -> Option<u32> {
+    fn room(&self, now: i64) -> Option<Room> {
         let Some(n) = self.take_free() else { return self.evict(now) };
+        let free = Room { slot: n, gone: TextRef::EMPTY };
         if self.slots[n as usize].body.try_lock().is_some() {
-            return Some(n);
+            return Some(free);
         }
-        let Some(other) = self.room(now) else { return Some(n) };
+        let Some(other) = self.room(now) else { return Some(free) };
         self.put_free(n);
         Some(other)
     }
 
-    /// Makes slot `n`, which is the caller's, the entry of `key`; or frees it, if another slot is by now, or a reader holds
+    /// Makes room, which is the caller's, the entry of `key`; or frees it, if another slot is by now, or a reader holds
     /// it beyond all patience.
-    fn publish(&self, n: u32, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Inserted {
-        let text = self.locks.texts(|| self.texts.take(new.text, self.clip));
+    fn publish(&self, room: Room, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Inserted {
+        let (n, text) = (room.slot, self.renew(room.gone, new.text));
         self.texts.fill(text, new.text);
         let filled = self.slots[n as usize].body.try_lock_for(PATIENCE).is_some_and(|mut body| {
-            *body = Body {
-                key: *key,
-                encoding: new.encoding,
-                generation: body.generation.wrapping_add(1),
-                text,
-                stats_since: new.now,
-                minmax_stats_since: new.now,
-                ..Body::default()
-            };
+            body.begin(key, &new, text);
             fill(&mut body);
             true
         });
@@ -600,6 +634,19 @@ impl<L: Locks> Table<'_, L> {
             self.put_free(n);
         }
         made
+    }
+
+    /// Blocks for a text, in place of those of one that is no longer any slot's.
+    fn renew(&self, gone: TextRef, text: &[u8]) -> TextRef {
+        self.texts.reuse(gone, text).unwrap_or_else(|| {
+            let last = self.texts.last(gone);
+            self.locks.texts(|| {
+                if let Some(last) = last {
+                    self.texts.give_back(gone, last);
+                }
+                self.texts.take(text, self.clip)
+            })
+        })
     }
 
     /// Has everybody see the entry of `key` in slot `n`, unless there is another.
@@ -619,50 +666,69 @@ impl<L: Locks> Table<'_, L> {
         })
     }
 
-    /// Gives up the entry worth least among a few, and hands its slot to the caller.
-    fn evict(&self, now: i64) -> Option<u32> {
+    /// Gives up an entry that is worth little, and hands its slot and its text's blocks to the caller.
+    fn evict(&self, now: i64) -> Option<Room> {
         for _ in 0..ROUNDS {
             let Some((n, key)) = self.victim(now) else { continue };
-            // all of it will be written
-            prefetch(&self.slots[n as usize], size_of::<Slot>());
-            if let Some(gone) = self.remove(n, &key) {
+            prefetch(&self.slots[n as usize], BRIEF);
+            if let Some((gone, text)) = self.remove(n, &key) {
                 // one whose counts were taken, and that was not used since, is no loss
                 if gone != Evicted::default() {
                     self.count_evicted(&gone);
                     self.state.dealloc.fetch_add(1, Relaxed);
                 }
-                return Some(n);
+                return Some(Room { slot: n, gone: text });
             }
         }
         None
     }
 
+    /// The entry worth least among a few that the hand comes to; or the first that is worth about as little as the least
+    /// that went lately, without a look at the others, which take a cache miss each.
+    ///
+    /// That least falls at once and rises by steps, each after a few with none so low among them: so a chance few of
+    /// entries that are all worth much do not make the next such one go while others are worth less.
     fn victim(&self, now: i64) -> Option<(u32, Key)> {
-        let from = self.state.hand.fetch_add(SAMPLE, Relaxed);
-        // their locks would be waited for one after the other
-        (0..SAMPLE)
-            .for_each(|i| prefetch(&self.slots[from.wrapping_add(i) as usize % self.slots.len()], SCORED));
-        (0..SAMPLE.min(self.slots.len() as u32))
-            .filter_map(|i| {
-                let n = from.wrapping_add(i) % self.slots.len() as u32;
-                let body = self.slots[n as usize].body.try_lock()?;
-                if !body.used {
-                    return None;
-                }
-                let (key, set, mut score) = (body.key, body.set(), body.counters.score(now));
-                drop(body);
-                if let Some(set) = set {
-                    score = self.stripes.sum(set, &key)?.counters.score(now);
-                }
-                Some((score, n, key))
-            })
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, n, key)| (n, key))
+        let least = f64::from_bits(self.state.least.load(Relaxed));
+        let mut found: Option<(f64, u32, Key)> = None;
+        for _ in 0..SAMPLE.min(self.slots.len() as u32) {
+            let hand = self.state.hand.fetch_add(1, Relaxed);
+            prefetch(self.at_hand(hand.wrapping_add(1)), SCORED);
+            let n = (hand as usize % self.slots.len()) as u32;
+            let Some((score, key)) = self.scored(n, now) else { continue };
+            if score <= NEAR * least {
+                self.set_least(least, score.min(least));
+                return Some((n, key));
+            }
+            if found.is_none_or(|(lowest, ..)| score < lowest) {
+                found = Some((score, n, key));
+            }
+        }
+        let (score, n, key) = found?;
+        self.set_least(least, score.min(RISE * least + CALL_MS));
+        Some((n, key))
     }
 
-    /// Ends `key`'s entry in slot `n`, if that is still what it holds; the slot is then the caller's. Its text is
-    /// freed. What it had counted, as far as it is kept.
-    fn remove(&self, n: u32, key: &Key) -> Option<Evicted> {
+    fn set_least(&self, from: f64, to: f64) {
+        if to != from {
+            self.state.least.store(to.to_bits(), Relaxed);
+        }
+    }
+
+    /// What the entry in slot `n` is worth, if there is one that can be had.
+    fn scored(&self, n: u32, now: i64) -> Option<(f64, Key)> {
+        let body = self.slots[n as usize].body.try_lock().filter(|body| body.used)?;
+        let (key, set, score) = (body.key, body.set(), body.counters.score(now));
+        drop(body);
+        match set {
+            Some(set) => Some((score + self.stripes.sum(set, &key)?.counters.score(now), key)),
+            None => Some((score, key)),
+        }
+    }
+
+    /// Ends `key`'s entry in slot `n`, if that is still what it holds; the slot is then the caller's, and its text. What it
+    /// had counted, as far as it is kept, and the text.
+    fn remove(&self, n: u32, key: &Key) -> Option<(Evicted, TextRef)> {
         let hash = key.hash();
         let slot = &self.slots[n as usize];
         let (mut gone, text, set) = self.locks.exclusive(self.partition(hash), || {
@@ -683,8 +749,7 @@ impl<L: Locks> Table<'_, L> {
         if let Some(set) = set {
             gone.merge(&Evicted::of(&self.stripes.release(set)));
         }
-        self.free_text(text);
-        Some(gone)
+        Some((gone, text))
     }
 
     /// Gives the blocks of a text back that is no longer any slot's.
@@ -698,7 +763,10 @@ impl<L: Locks> Table<'_, L> {
     pub fn remove_where(&self, which: impl Fn(&Key) -> bool) -> bool {
         self.state.apart.resets.fetch_add(1, Relaxed);
         self.visit_since(NEVER, false, |n, body| {
-            if which(&body.key) && self.remove(n, &body.key).is_some() {
+            if which(&body.key)
+                && let Some((_, text)) = self.remove(n, &body.key)
+            {
+                self.free_text(text);
                 self.put_free(n);
             }
         });
@@ -823,7 +891,7 @@ impl<L: Locks> Table<'_, L> {
                 return None;
             }
             let taken = *body;
-            body.counters = Counters::default();
+            body.counters.clear();
             body.touched = NEVER;
             (body.stats_since, body.minmax_stats_since) = (now, now);
             taken
@@ -924,6 +992,12 @@ fn next_tag(head: u64) -> u64 {
     (head >> 32).wrapping_add(1) << 32
 }
 
+/// A slot that nobody else may use, and the blocks of a text that it had.
+struct Room {
+    slot: u32,
+    gone: TextRef,
+}
+
 enum Inserted {
     New(u32),
     /// The key has an entry already, in this slot.
@@ -938,11 +1012,11 @@ mod models;
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::counters::{Event, Kind};
+    use crate::counters::{Event, Failure, Jit, Kind, Usage};
     use crate::lock_rules::{Lock, holding};
     use crate::pg::spin::held_elsewhere;
     use crate::stripes::{SETS, Stripe, StripesState};
-    use crate::textpool::{Block, PoolState};
+    use crate::textpool::{BLOCK, Block, PoolState};
     use crate::variance::Shared;
     use std::sync::RwLock;
     use std::sync::atomic::AtomicBool;
@@ -1103,6 +1177,87 @@ pub mod tests {
     }
 
     #[test]
+    fn an_eviction_looks_no_further_than_the_first_worth_little() {
+        let o = Owned::new(100);
+        let t = o.table();
+        (1..=2_000).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(50_000, 1))));
+        let evictions = t.dealloc();
+        let looks = t.state.hand.load(Relaxed);
+        assert_eq!(evictions, 1_900);
+        assert!(u64::from(looks) < evictions + evictions / 10, "{looks}");
+    }
+
+    #[test]
+    fn as_many_worth_much_as_not_outlive_a_flood() {
+        let o = Owned::new(200);
+        let t = o.table();
+        let much = |q: u64| q.is_multiple_of(2);
+        for q in 1..=200 {
+            let nanoseconds = if much(q) { 1_000_000 * q } else { 50_000 };
+            t.update_or_insert(&key(q), NEW, call_of(nanoseconds, 1)).unwrap();
+        }
+        (1_000..200_000).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(50_000, 1))));
+        assert!((1..=200).all(|q| t.lookup(&key(q)).is_some() == much(q)));
+    }
+
+    #[test]
+    fn where_all_is_worth_much_the_new_takes_the_place_of_about_the_least() {
+        let o = Owned::new(64);
+        let t = o.table();
+        (1..=64).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(1_000_000_000 * q, 1))));
+        // one after the other, each worth as much as those in the middle
+        (100..200).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(32_000_000_000, 1))));
+        assert!((50..=64).filter(|q| t.lookup(&key(*q)).is_some()).count() > 10);
+        assert!((1..=15).all(|q| t.lookup(&key(q)).is_none()));
+    }
+
+    #[test]
+    fn texts_of_all_lengths_take_the_places_of_those_that_went() {
+        let o = Owned::new(50);
+        let t = o.table();
+        let text = |q: u64| vec![q as u8; (q * 37 % 700) as usize];
+        for q in 1..=5_000 {
+            t.update_or_insert(&key(q), NewEntry { text: &text(q), ..NEW }, call).unwrap();
+        }
+        let mut blocks = 0;
+        for (_, body) in t.bodies() {
+            let mut stored = Vec::new();
+            t.texts.read(body.text, |b| stored.extend_from_slice(b));
+            assert_eq!(stored, text(body.key.queryid));
+            blocks += stored.len().div_ceil(BLOCK) as u64;
+        }
+        assert_eq!(t.texts.used_bytes(), blocks * BLOCK as u64);
+    }
+
+    #[test]
+    fn a_new_entry_has_nothing_of_the_one_whose_slot_it_takes() {
+        let o = Owned::new(1);
+        let t = o.table();
+        let usage = Usage { blocks: [1; 10], timers: [2; 6], wal: [3; 4] };
+        let jit = Jit { functions: 1.0, ..Jit::default() };
+        let much = |c: &mut Counters| {
+            for (kind, nanoseconds) in [(Kind::Plan, 5), (Kind::Exec, 7_000), (Kind::Exec, 9_000_000)] {
+                let (usage, jit, workers) = (Some(&usage), Some(&jit), [1, 2]);
+                let (weight, rows, at, shared) = (2.0, 4, 1, Shared::NOTHING);
+                c.add(&Event { kind, weight, nanoseconds, rows, usage, jit, workers, at, shared });
+            }
+            c.add_failure(&Failure {
+                weight: 1.0,
+                time_weight: 1.0,
+                nanoseconds: 1,
+                sqlstate: Failure::packed(*b"22012"),
+                at: 1,
+            });
+        };
+        t.update_or_insert(&key(1), NEW, much).unwrap();
+        t.update_or_insert(&key(2), NEW, call).unwrap();
+        let mut expected = Counters::default();
+        call(&mut expected);
+        let (_, body) = t.bodies().next().unwrap();
+        assert_eq!((body.key, body.counters), (key(2), expected));
+    }
+
+    #[test]
     fn removed_entries_free_their_slots_and_texts() {
         let o = Owned::new(100);
         let t = o.table();
@@ -1220,7 +1375,7 @@ pub mod tests {
         let n = spread(&t, &k);
         let place = t.settle(n, &k, call).unwrap();
         let gone = t.remove(n, &k).unwrap();
-        assert_eq!((gone.exec.calls, t.stripes.sets_used()), (2.0, 0));
+        assert_eq!((gone.0.exec.calls, t.stripes.sets_used()), (2.0, 0));
         t.put_free(n);
         assert_eq!(t.update(place, &k, call), Update::OtherKey);
         t.update_or_insert(&k, NEW, call).unwrap();
@@ -1514,7 +1669,7 @@ pub mod tests {
         let held = held_elsewhere(&t.stripes.all[place as usize - t.slots.len()].0);
         assert_eq!(t.settle(n, &k, call), Err(Update::Busy));
         t.reset_minmax_where(9, |_| true);
-        assert_eq!(t.remove(n, &k).map(|gone| gone.exec.calls), Some(1.0));
+        assert_eq!(t.remove(n, &k).map(|(gone, _)| gone.exec.calls), Some(1.0));
         t.put_free(n);
         // another set will do
         t.update_or_insert(&key(2), NEW, call).unwrap();

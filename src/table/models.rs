@@ -243,7 +243,7 @@ fn a_remembered_stripe_that_is_another_entrys_by_now_is_left_alone() {
             move || s.of(1).update(place, &A, |c| rows(c, 1000)) == Update::Done
         });
         let t = s.of(0);
-        let gone = t.remove(0, &A).unwrap();
+        let (gone, _) = t.remove(0, &A).unwrap();
         t.put_free(0);
         t.update_or_insert(&B, NEW, call).unwrap();
         t.spread(0, &B);
@@ -268,7 +268,7 @@ fn no_call_is_lost_where_a_remembered_set_becomes_the_same_entrys_again() {
             move || s.of(0).spread(0, &A)
         });
         let t = s.of(0);
-        let gone = t.remove(0, &A).unwrap();
+        let (gone, _) = t.remove(0, &A).unwrap();
         t.put_free(0);
         record(&t, 0, &A);
         t.spread(0, &A);
