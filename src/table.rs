@@ -1180,7 +1180,7 @@ pub mod tests {
     fn an_eviction_looks_no_further_than_the_first_worth_little() {
         let o = Owned::new(100);
         let t = o.table();
-        (1..=2_000).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(50_000, 1))));
+        (1..=2_000).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(50_000, 1)).is_some()));
         let evictions = t.dealloc();
         let looks = t.state.hand.load(Relaxed);
         assert_eq!(evictions, 1_900);
@@ -1196,7 +1196,8 @@ pub mod tests {
             let nanoseconds = if much(q) { 1_000_000 * q } else { 50_000 };
             t.update_or_insert(&key(q), NEW, call_of(nanoseconds, 1)).unwrap();
         }
-        (1_000..200_000).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(50_000, 1))));
+        (1_000..200_000)
+            .for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(50_000, 1)).is_some()));
         assert!((1..=200).all(|q| t.lookup(&key(q)).is_some() == much(q)));
     }
 
@@ -1204,9 +1205,11 @@ pub mod tests {
     fn where_all_is_worth_much_the_new_takes_the_place_of_about_the_least() {
         let o = Owned::new(64);
         let t = o.table();
-        (1..=64).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(1_000_000_000 * q, 1))));
+        (1..=64)
+            .for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(1_000_000_000 * q, 1)).is_some()));
         // one after the other, each worth as much as those in the middle
-        (100..200).for_each(|q| drop(t.update_or_insert(&key(q), NEW, call_of(32_000_000_000, 1))));
+        (100..200)
+            .for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(32_000_000_000, 1)).is_some()));
         assert!((50..=64).filter(|q| t.lookup(&key(*q)).is_some()).count() > 10);
         assert!((1..=15).all(|q| t.lookup(&key(q)).is_none()));
     }

@@ -114,7 +114,7 @@ impl TextPool<'_> {
     /// any lock.
     pub fn reuse(&self, gone: TextRef, text: &[u8]) -> Option<TextRef> {
         let fits = (gone.len as usize).div_ceil(BLOCK) == text.len().div_ceil(BLOCK);
-        fits.then(|| TextRef { head: gone.head, len: text.len() as u32, truncated: false })
+        fits.then_some(TextRef { head: gone.head, len: text.len() as u32, truncated: false })
     }
 
     /// Writes the text, or its beginning, into blocks that were taken for it and that no one reads yet. Without any lock.
