@@ -317,8 +317,8 @@ mod tests {
             found.map_err(|sought| memo.put(sought, 1)).is_ok()
         };
         let mut found = |from: u64, looks| (0..looks).filter(|n| look(from + n % 3_000)).count();
-        assert!(found(0, 50_000) > 30_000);
-        assert!(found(10_000, 50_000) > 30_000);
+        assert!(found(0, 50_000) > 25_000);
+        assert!(found(10_000, 50_000) > 25_000);
         assert!(found(10_000, 3_000) > 2_000);
     }
 }
