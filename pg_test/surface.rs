@@ -83,6 +83,29 @@ mod tests {
         }
     }
 
+    /// In this build each tuple is compared with the server's.
+    #[pg_test]
+    fn rows_are_formed_right_whatever_their_texts_lengths() {
+        let lengths = [60, 125, 126, 127, 128, 300, 1000, 1024, 1100, 5000];
+        for length in lengths {
+            let name = format!("formed{length}");
+            let text = format!("WITH {name} AS (SELECT) SELECT FROM {name} --");
+            Spi::run(&format!("{text}{}", "x".repeat(length - text.len()))).unwrap();
+        }
+        Spi::run("CREATE TABLE formed (n int)").unwrap();
+        for call in ["pgss_rs_stats(true)", "pgss_rs_stats", "pgss_compat.pg_stat_statements(true)"] {
+            let found = "string_agg(length(query)::text, ',' ORDER BY length(query))";
+            let sql = format!("SELECT {found} FROM {call} WHERE query LIKE 'WITH formed%'");
+            let expected = lengths.map(|length| length.to_string()).join(",");
+            assert_eq!(Spi::get_one::<String>(&sql), Ok(Some(expected)), "{call}");
+            let sql = format!(
+                "SELECT bool_and(wal_bytes > 100 AND wal_bytes::text::numeric = wal_bytes AND calls = 1) FROM {call} \
+                 WHERE query = 'CREATE TABLE formed (n int)'"
+            );
+            assert_eq!(Spi::get_one::<bool>(&sql), Ok(Some(true)), "{call}");
+        }
+    }
+
     #[pg_test]
     fn without_text_the_query_is_null_and_the_rest_is_there() {
         Spi::run("SELECT 'counted' AS a").unwrap();

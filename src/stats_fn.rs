@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
         let text = self.wanted.texts.then_some(text);
         let truncated = body.text.truncated || self.clipped;
         let (text_of, tells_percentiles) = (self.text_of, self.tells_percentiles);
-        self.rows.push_row(&self.shown, |row| {
+        self.rows.push_row(&mut self.shown, |row| {
             fill(row, body, visible, text, tells_percentiles);
             row.add([Value::Bool(truncated), text_of.map_or(Value::Null, Value::Int8)]);
         });

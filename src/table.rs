@@ -131,6 +131,13 @@ impl Slot {
         self.who.store(who(key), Relaxed);
         self.toplevel.store(u32::from(key.toplevel), Relaxed);
     }
+
+    /// Reads of it, so that a process that meets this page for the first time gets its neighbours too: the kernel maps
+    /// several at a read, but one at a write, as taking the lock is.
+    #[inline(always)]
+    fn map(&self) {
+        std::hint::black_box(self.queryid.load(Relaxed));
+    }
 }
 
 fn who(key: &Key) -> u64 {
@@ -813,7 +820,8 @@ impl<L: Locks> Table<'_, L> {
     /// that is held beyond all patience.
     pub fn visit_since(&self, since: i64, histograms: bool, mut show: impl FnMut(u32, &Body)) {
         let mut body = Body::default();
-        for n in 0..self.slots.len() as u32 {
+        for (n, slot) in (0..).zip(self.slots) {
+            slot.map();
             let read = if histograms {
                 self.read(n, since, |from, to| *to = *from, &mut body)
             } else {

@@ -1,6 +1,7 @@
 //! What reading the statistics costs, and what it does to those who write them, with pgss_rs and with
 //! pg_stat_statements: `make bench-reading`. Prints the tables of docs/performance.md and, with a file's name as its
-//! argument, writes every measured value to it as JSON.
+//! argument, writes every measured value to it as JSON. With `without-texts` as its argument it measures readings without
+//! texts only, in a minute.
 //!
 //! Everything is measured by turns on servers that are up side by side.
 
@@ -31,8 +32,9 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// Entries with long texts, and bytes of each.
 const ENTRIES: u32 = 5000;
 const TEXT: usize = 18_000;
-/// Readings of each kind.
+/// Readings of each kind, and of those that take milliseconds.
 const READINGS: usize = 5;
+const QUICK_READINGS: usize = 100;
 const WRITERS: u64 = 2;
 const READERS: usize = 5;
 /// Distinct statements that writers choose from.
@@ -77,13 +79,18 @@ impl Module {
         Ok(session)
     }
 
-    fn fill(&self) -> Result<()> {
+    /// Nothing but so many entries with a comment of this length in their texts.
+    fn fill(&self, comment: usize) -> Result<()> {
+        self.reader()?.query(&format!("SELECT {}_reset()", self.name))?;
         let mut session = self.session()?;
-        let comment = "x".repeat(TEXT);
+        let text = "x".repeat(comment);
         for n in 0..ENTRIES {
-            session.simple(&format!("WITH c{n} AS (SELECT 1 AS n) SELECT n /* {comment} */ FROM c{n}"))?;
+            session.simple(&format!("WITH c{n} AS (SELECT 1 AS n) SELECT n /* {text} */ FROM c{n}"))?;
         }
-        let kept = format!("SELECT count(*) FROM {} WHERE length(query) > {TEXT}", self.view);
+        let kept = format!(
+            "SELECT count(*) FROM {} WHERE length(query) > {comment} AND query LIKE 'WITH c%'",
+            self.view
+        );
         let rows = self.reader()?.query(&kept)?;
         let kept = rows[0][0].as_deref() == Some(&ENTRIES.to_string());
         if kept { Ok(()) } else { Err(format!("{} has not kept all texts: {rows:?}", self.name).into()) }
@@ -95,9 +102,15 @@ fn main() -> Result<()> {
         Module::start("pgss_rs", "pgss_compat.pg_stat_statements", "pgss_compat.pg_stat_statements(false)")?,
         Module::start("pg_stat_statements", "pg_stat_statements", "pg_stat_statements(false)")?,
     ];
-    let readings = readings(&modules)?;
+    let argument = std::env::args().nth(1);
+    if argument.as_deref() == Some("without-texts") {
+        readings_without_texts(&modules)?;
+        return Ok(());
+    }
+    let mut readings = readings(&modules)?;
+    readings.extend(readings_without_texts(&modules)?);
     let writers = writers(&modules)?;
-    if let Some(file) = std::env::args().nth(1) {
+    if let Some(file) = argument {
         let all =
             json!({"readings_ms": readings, "writers": writers, "entries": ENTRIES, "text_bytes": TEXT});
         std::fs::write(&file, format!("{all:#}\n"))?;
@@ -105,48 +118,99 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Times of single readings, ms, by kind and module.
-fn readings(modules: &[Module; 2]) -> Result<Value> {
+/// Times of single readings, ms, by kind and module; each in a session of its own.
+fn readings(modules: &[Module; 2]) -> Result<Vec<Value>> {
     for module in modules {
-        module.fill()?;
+        module.fill(TEXT)?;
     }
     let every = "SELECT count(*), sum(octet_length(query)) FROM";
     let kinds = [
-        ("every text, work_mem = 256MB", "256MB", true, every, ""),
-        ("every text, work_mem = 4MB", "4MB", true, every, ""),
-        (
-            "the ten that took most time",
-            "4MB",
-            true,
-            "SELECT * FROM",
-            "ORDER BY total_exec_time DESC LIMIT 10",
-        ),
-        ("all but the texts, of the view", "4MB", true, "SELECT count(*), sum(calls) FROM", ""),
-        ("all but the texts, showtext = false", "4MB", false, "SELECT count(*), sum(calls) FROM", ""),
+        ("every text, work_mem = 256MB", "256MB", every, ""),
+        ("every text, work_mem = 4MB", "4MB", every, ""),
+        ("the ten that took most time", "4MB", "SELECT * FROM", "ORDER BY total_exec_time DESC LIMIT 10"),
+        ("all but the texts, of the view", "4MB", "SELECT count(*), sum(calls) FROM", ""),
     ];
     println!("{ENTRIES} entries with texts of {TEXT} bytes, one reading, ms\n");
-    println!("| | pgss_rs | pg_stat_statements | ratio of medians |\n|---|---|---|---|");
+    println!("{HEADER}");
     let mut all = Vec::new();
-    for (kind, work_mem, texts, select, order) in kinds {
-        let mut times = [Vec::new(), Vec::new()];
-        for _ in 0..=READINGS {
-            for (module, times) in modules.iter().zip(&mut times) {
-                let mut session = module.reader()?;
-                session.execute(&format!("SET work_mem = '{work_mem}'"))?;
-                let from = if texts { module.view } else { module.without_texts };
-                let sql = format!("{select} {from} {order}");
-                let start = Instant::now();
-                session.query(&sql)?;
-                times.push(start.elapsed().as_secs_f64() * 1000.0);
-            }
-        }
-        // The first fills caches.
-        let times = times.map(|times| sorted(times[1..].to_vec()));
-        let ratio = times[0][READINGS / 2] / times[1][READINGS / 2];
-        println!("| {kind} | {} | {} | {ratio:.2} |", range(&times[0], 1), range(&times[1], 1));
-        all.push(json!({"kind": kind, "pgss_rs": times[0], "pg_stat_statements": times[1]}));
+    for (kind, work_mem, select, order) in kinds {
+        let times = by_turns(modules, READINGS, |module| {
+            let mut session = module.reader()?;
+            session.execute(&format!("SET work_mem = '{work_mem}'"))?;
+            timed(&mut session, &format!("{select} {} {order}", module.view))
+        })?;
+        all.push(row(kind, times));
     }
-    Ok(all.into())
+    Ok(all)
+}
+
+/// The same of readings without texts, beside entries with long and with short ones, in sessions of their own and in one.
+fn readings_without_texts(modules: &[Module; 2]) -> Result<Vec<Value>> {
+    println!("\n{ENTRIES} entries, one reading with showtext = false, ms\n\n{HEADER}");
+    let mut all = Vec::new();
+    for (texts, comment) in [("18 kB", TEXT), ("60 bytes", 10)] {
+        for module in modules {
+            module.fill(comment)?;
+        }
+        let read = |module: &Module, session: &mut Session, from: &str| {
+            let from = if module.name == "pgss_rs" { from } else { module.without_texts };
+            timed(session, &format!("SELECT count(*), sum(calls) FROM {from}"))
+        };
+        for from in [modules[0].without_texts, "pgss_rs_stats(false)"] {
+            let times =
+                by_turns(modules, QUICK_READINGS, |module| read(module, &mut module.reader()?, from))?;
+            all.push(row(&format!("texts of {texts}, {from}, a session's first"), times));
+            let [ours, theirs] = [modules[0].reader()?, modules[1].reader()?];
+            let mut sessions = [(modules[0].name, ours), (modules[1].name, theirs)];
+            let times = by_turns(modules, QUICK_READINGS, |module| {
+                let session = sessions.iter_mut().find(|(name, _)| *name == module.name);
+                read(module, &mut session.ok_or("no session")?.1, from)
+            })?;
+            all.push(row(&format!("texts of {texts}, {from}, in one session"), times));
+        }
+    }
+    Ok(all)
+}
+
+const HEADER: &str = "| | pgss_rs | pg_stat_statements | ratio of medians |\n|---|---|---|---|";
+
+fn timed(session: &mut Session, sql: &str) -> Result<f64> {
+    let start = Instant::now();
+    session.query(sql)?;
+    Ok(start.elapsed().as_secs_f64() * 1000.0)
+}
+
+/// What `read` measures so often with each module, in order of size. Each is first every other time.
+fn by_turns(
+    modules: &[Module; 2],
+    readings: usize,
+    mut read: impl FnMut(&Module) -> Result<f64>,
+) -> Result<[Vec<f64>; 2]> {
+    let mut times = [Vec::new(), Vec::new()];
+    for n in 0..=readings {
+        for which in [n % 2, (n + 1) % 2] {
+            times[which].push(read(&modules[which])?);
+        }
+    }
+    // The first fills caches.
+    Ok(times.map(|times| sorted(times[1..].to_vec())))
+}
+
+/// Prints a kind's row, and makes its JSON.
+fn row(kind: &str, times: [Vec<f64>; 2]) -> Value {
+    let median = |times: &[f64]| times[times.len() / 2];
+    let [ours, theirs] = &times;
+    let cell = |times: &[f64]| match times.len() {
+        QUICK_READINGS => format!(
+            "{:.2} ({:.2} to {:.2})",
+            median(times),
+            times[times.len() / 10],
+            times[times.len() * 9 / 10]
+        ),
+        _ => range(times, 1),
+    };
+    println!("| {kind} | {} | {} | {:.2} |", cell(ours), cell(theirs), median(ours) / median(theirs));
+    json!({"kind": kind, "pgss_rs": ours, "pg_stat_statements": theirs})
 }
 
 /// What five other sessions do meanwhile.

@@ -47,6 +47,8 @@ pub mod srf;
 #[cfg(feature = "server")]
 pub mod statement;
 #[cfg(feature = "server")]
+mod tuple;
+#[cfg(feature = "server")]
 pub mod usage;
 #[cfg(feature = "server")]
 pub mod utility;

@@ -1,5 +1,6 @@
 //! Set-returning functions that hand over all rows at once, as wide as they like.
 
+use super::tuple::Form;
 use pgrx::PgTupleDesc;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::Datum;
@@ -42,8 +43,8 @@ pub struct Rows {
 
 /// A row of `N` values in the making, one after the other.
 pub struct Row<const N: usize> {
-    datums: [pg_sys::Datum; N],
-    nulls: [bool; N],
+    pub(super) datums: [pg_sys::Datum; N],
+    pub(super) nulls: [bool; N],
     next: usize,
     /// Bytes of values that were allocated, about.
     used: usize,
@@ -53,9 +54,12 @@ pub struct Row<const N: usize> {
 
 /// Which of `N` values each column of a function shows.
 pub struct Shown<const N: usize> {
+    /// `None`: there is no such value, the column is NULL.
     places: Vec<Option<usize>>,
-    /// Whether each of the values is shown, in order; then which of them as NULL.
-    all: Option<[bool; N]>,
+    /// The values that are NULL in any row.
+    never: [bool; N],
+    /// `None` where only the server can form a row.
+    form: Option<Form>,
 }
 
 /// The one row of a function that returns a record; as an argument, the row to be.
@@ -195,16 +199,6 @@ impl<const N: usize> Row<N> {
     }
 }
 
-impl<const N: usize> Shown<N> {
-    /// The place in the row of the value for each column; `is_null` picks those that are NULL in any row.
-    fn new(places: Vec<Option<usize>>, is_null: impl Fn(usize) -> bool) -> Self {
-        let in_order = places.iter().copied().eq((0..places.len()).map(Some));
-        let all = in_order.then(|| std::array::from_fn(&is_null));
-        let places = places.into_iter().map(|place| place.filter(|n| !is_null(*n))).collect();
-        Shown { places, all }
-    }
-}
-
 impl Rows {
     /// Adds a row; as many values as the function has columns.
     pub fn push<'a>(&mut self, row: impl IntoIterator<Item = Value<'a>>) {
@@ -227,7 +221,7 @@ impl Rows {
 
     /// Adds a row that `fill` makes, of which the function shows some values or all.
     #[inline(always)]
-    pub fn push_row<const N: usize>(&mut self, shown: &Shown<N>, fill: impl FnOnce(&mut Row<N>)) {
+    pub fn push_row<const N: usize>(&mut self, shown: &mut Shown<N>, fill: impl FnOnce(&mut Row<N>)) {
         let mut row = Row::new(self.zero);
         // SAFETY: the context is the call's. As many values as the descriptor has columns; the store copies them, into
         // memory of its own, so that nothing refers to the row's afterwards.
@@ -235,8 +229,18 @@ impl Rows {
             let before = pg_sys::MemoryContextSwitchTo(self.row);
             fill(&mut row);
             pg_sys::MemoryContextSwitchTo(before);
-            let (datums, nulls) = self.shown(shown, &mut row);
-            pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
+            row.nulls.iter_mut().zip(shown.never).for_each(|(null, never)| *null |= never);
+            match shown.form.as_mut().and_then(|form| form.tuple(&row)) {
+                Some(mut tuple) => {
+                    #[cfg(debug_assertions)]
+                    self.check(shown, &row, &tuple);
+                    pg_sys::tuplestore_puttuple(self.store, &mut tuple);
+                }
+                None => {
+                    let (datums, nulls) = self.values(&shown.places, &row);
+                    pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
+                }
+            }
             self.used += row.used;
             if self.used > pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize / 2 {
                 pg_sys::MemoryContextReset(self.row);
@@ -245,24 +249,27 @@ impl Rows {
         }
     }
 
-    /// The values that the function shows, as many as it has columns.
-    #[inline(always)]
-    fn shown<const N: usize>(
+    /// The row's values in the order of the columns.
+    #[inline(never)]
+    fn values<const N: usize>(
         &mut self,
-        shown: &Shown<N>,
-        row: &mut Row<N>,
+        places: &[Option<usize>],
+        row: &Row<N>,
     ) -> (*mut pg_sys::Datum, *mut bool) {
-        check_columns(self.desc, shown.places.len());
-        if let Some(never) = &shown.all {
-            row.nulls.iter_mut().zip(never).for_each(|(null, never)| *null |= never);
-            return (row.datums.as_mut_ptr(), row.nulls.as_mut_ptr());
-        }
+        check_columns(self.desc, places.len());
         self.datums.clear();
         self.nulls.clear();
         let nothing = pg_sys::Datum::from(0usize);
-        self.datums.extend(shown.places.iter().map(|place| place.map_or(nothing, |n| row.datums[n])));
-        self.nulls.extend(shown.places.iter().map(|place| place.is_none_or(|n| row.nulls[n])));
+        self.datums.extend(places.iter().map(|place| place.map_or(nothing, |n| row.datums[n])));
+        self.nulls.extend(places.iter().map(|place| place.is_none_or(|n| row.nulls[n])));
         (self.datums.as_mut_ptr(), self.nulls.as_mut_ptr())
+    }
+
+    #[cfg(debug_assertions)]
+    fn check<const N: usize>(&mut self, shown: &Shown<N>, row: &Row<N>, formed: &pg_sys::HeapTupleData) {
+        let (datums, nulls) = self.values(&shown.places, row);
+        // SAFETY: the values are those of the set's columns.
+        unsafe { super::tuple::check(formed, self.desc, datums, nulls) };
     }
 
     /// For each column of the function as it was declared, the value that has its name among `N`, by the place that
@@ -272,7 +279,14 @@ impl Rows {
         place: impl Fn(&str) -> Option<usize>,
         is_null: impl Fn(usize) -> bool,
     ) -> Shown<N> {
-        Shown::new(self.columns(place), is_null)
+        let places = self.columns(place);
+        // SAFETY: the set that is being made: its descriptor is there, and so is the memory that is current.
+        let form = unsafe {
+            let desc = PgTupleDesc::from_pg_unchecked(self.desc);
+            let known: Option<Vec<usize>> = places.iter().copied().collect();
+            known.and_then(|places| Form::new(&desc, places.into_iter()))
+        };
+        Shown { places, never: std::array::from_fn(is_null), form }
     }
 
     /// For each column of the function as it was declared, what `place` makes of its name.
@@ -377,7 +391,7 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
 ///
 /// # Safety
 /// From an SQL function; not to be used for longer than the context is there.
-unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
+pub(super) unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
     // SAFETY: as many bytes as asked for, all written, and nobody else's.
     unsafe {
         core::slice::from_raw_parts_mut(
