@@ -132,7 +132,11 @@ pub fn add_rows(wanted: Wanted, rows: &mut Rows) {
         check_for_interrupts!();
         // not if it has gone while its text was being read
         if wanted.wants(body) && reader.read_text(slot, body) {
-            reader.add_row(body);
+            if body.is_ahead(reader.now) {
+                reader.add_mended(slot, body);
+            } else {
+                reader.add_row(body);
+            }
         }
     });
 }
@@ -151,8 +155,9 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
         }
         // the text first: what was taken is shown in any case
         if reader.read_text(slot, seen)
-            && let Some(body) = table.take(slot, seen, server::now())
+            && let Some(mut body) = table.take(slot, seen, server::now())
         {
+            body.mend(reader.now);
             taken::keep(&body);
             reader.add_row(&body);
         }
@@ -177,6 +182,8 @@ struct Reader<'a> {
     tells_percentiles: bool,
     sees_all: bool,
     user: u32,
+    /// When the reading began, microseconds of the server's epoch.
+    now: i64,
     /// Of the entry at hand.
     text: Vec<u8>,
     clipped: bool,
@@ -187,7 +194,8 @@ impl<'a> Reader<'a> {
     fn new(wanted: Wanted, rows: &'a mut Rows) -> Self {
         let table = loaded();
         // before the first entry is looked at, so that what is not seen now will count as changed after it
-        table.tell_time(server::now());
+        let now = server::now();
+        table.tell_time(now);
         let unknown = |n: usize| !columns::COLUMNS[n].is_known(server::MAJOR);
         Reader {
             table,
@@ -197,6 +205,7 @@ impl<'a> Reader<'a> {
             rows,
             sees_all: privs::reads_all_stats(),
             user: server::user(),
+            now,
             text: Vec::new(),
             clipped: false,
             text_of: None,
@@ -221,6 +230,15 @@ impl<'a> Reader<'a> {
             self.clipped = read_text(self.table, body, self.wanted.text_limit, &mut self.text);
         }
         self.table.unchanged(slot, body)
+    }
+
+    /// The clock has been ahead: what it left is corrected for good.
+    #[cold]
+    fn add_mended(&mut self, slot: u32, body: &Body) {
+        self.table.mend(slot, self.now);
+        let mut mended = *body;
+        mended.mend(self.now);
+        self.add_row(&mended);
     }
 
     fn add_row(&mut self, body: &Body) {

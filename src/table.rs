@@ -23,7 +23,7 @@
 //! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
 //! library's in tests.
 
-use crate::counters::{CALL_MS, Counters, Evicted};
+use crate::counters::{CALL_MS, Counters, Evicted, is_ahead};
 use crate::key::Key;
 use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -194,6 +194,27 @@ impl Body {
     pub fn merge(&mut self, counters: &Counters, touched: i64) {
         self.counters.merge(counters);
         self.touched = self.touched.max(touched);
+    }
+
+    /// Whether any of its times is one that cannot be, as a clock that ran ahead left it.
+    #[inline(always)]
+    pub fn is_ahead(&self, now: i64) -> bool {
+        let Counters { first_exec, last_exec, .. } = self.counters;
+        [self.stats_since, self.minmax_stats_since, first_exec, last_exec].iter().any(|t| is_ahead(*t, now))
+    }
+
+    /// Brings such times to `now`. `minmax_stats_since` stays another than `stats_since` where it was.
+    pub fn mend(&mut self, now: i64) {
+        let reset_apart = self.minmax_stats_since != self.stats_since;
+        for time in [&mut self.stats_since, &mut self.minmax_stats_since] {
+            if is_ahead(*time, now) {
+                *time = now;
+            }
+        }
+        if reset_apart && self.minmax_stats_since == self.stats_since {
+            self.stats_since -= 1;
+        }
+        self.counters.mend(now);
     }
 
     #[inline(always)]
@@ -587,6 +608,7 @@ impl<L: Locks> Table<'_, L> {
             body.minmax_stats_since = saved.minmax_stats_since;
             body.counters = saved.counters;
             body.text.truncated |= saved.text.truncated;
+            body.mend(now);
         });
         matches!(made, Inserted::New(_))
     }
@@ -812,6 +834,19 @@ impl<L: Locks> Table<'_, L> {
             if let Some(set) = set {
                 self.stripes.reset_minmax(set, &key);
             }
+        }
+    }
+
+    /// Brings times of the entry in slot `n` that a clock ahead of time has left to `now`, as no later ones would replace
+    /// them.
+    #[cold]
+    pub fn mend(&self, n: u32, now: i64) {
+        let Some(mut body) = self.slots[n as usize].body.try_lock_for(PATIENCE) else { return };
+        body.mend(now);
+        let (key, set) = (body.key, body.set());
+        drop(body);
+        if let Some(set) = set {
+            self.stripes.change(set, &key, |counters| counters.mend(now));
         }
     }
 
@@ -1139,6 +1174,55 @@ pub mod tests {
 
     fn calls<L: Locks>(t: &Table<L>) -> f64 {
         t.bodies().map(|(_, b)| b.counters.exec.calls).sum()
+    }
+
+    /// Of the only entry.
+    fn times(t: &Table<&StdLocks>) -> [i64; 4] {
+        let (_, b) = t.bodies().next().unwrap();
+        [b.stats_since, b.minmax_stats_since, b.counters.first_exec, b.counters.last_exec]
+    }
+
+    const MINUTE: i64 = 60_000_000;
+
+    #[test]
+    fn times_that_a_clock_ahead_has_left_are_mended_and_later_ones_count_again() {
+        let o = Owned::new(10);
+        let t = o.table();
+        let (now, ahead) = (5 * MINUTE, 1000 * MINUTE);
+        let n = t.update_or_insert(&key(1), NewEntry { now: ahead, ..NEW }, call_of(1, ahead)).unwrap();
+        assert!(t.bodies().next().unwrap().1.is_ahead(now));
+        t.mend(n, now);
+        assert_eq!(times(&t), [now; 4]);
+        t.update_or_insert(&key(1), NEW, call_of(1, now + 9)).unwrap();
+        assert_eq!(times(&t), [now, now, now, now + 9]);
+        // what may have passed since the reader looked at the clock is left alone
+        t.mend(n, now + 9 - MINUTE);
+        assert_eq!(times(&t), [now, now, now, now + 9]);
+    }
+
+    #[test]
+    fn times_in_stripes_are_mended_and_minima_that_began_anew_still_have() {
+        let o = Owned::new(10);
+        let t = o.table();
+        let (now, ahead) = (5 * MINUTE, 1000 * MINUTE);
+        t.update_or_insert(&key(1), NewEntry { now: ahead, ..NEW }, call_of(1, ahead)).unwrap();
+        t.reset_minmax_where(ahead, |_| true);
+        let n = spread(&t, &key(1));
+        t.update_or_insert(&key(1), NEW, call_of(1, ahead)).unwrap();
+        t.mend(n, now);
+        assert_eq!(times(&t), [now - 1, now, now, now]);
+    }
+
+    #[test]
+    fn saved_times_that_lie_ahead_are_mended_when_they_are_restored() {
+        let o = Owned::new(10);
+        let t = o.table();
+        let ahead = 1000 * MINUTE;
+        let mut saved =
+            Body { key: key(1), stats_since: ahead, minmax_stats_since: ahead, ..Body::default() };
+        call_of(1, ahead)(&mut saved.counters);
+        assert!(t.restore(&saved, b"SELECT $1", MINUTE));
+        assert_eq!(times(&t), [MINUTE; 4]);
     }
 
     #[test]
