@@ -62,11 +62,12 @@ impl Calibration {
         )
     }
 
-    /// For the terminal, as Markdown.
+    /// For the terminal, as Markdown, in ns; no line of the table is wider than 100 columns.
     pub fn text(&self) -> String {
         let mut text =
-            "| injected ns | took ns | measured ns | 95 % interval ns | recovered | elapsed ns | 95 % interval ns |\n\
-             |---:|---:|---:|---:|---|---:|---:|\n".to_owned();
+            "| injected | took | measured | 95 % interval | recovered | elapsed | 95 % interval |\n\
+             |---:|---:|---:|---:|---|---:|---:|\n"
+                .to_owned();
         for injected in &self.injected {
             let Effect { estimate, low: from, high: to } = injected.measured;
             let recovered = if injected.is_recovered() { "yes" } else { "no" };
@@ -114,5 +115,15 @@ mod tests {
                 .verdict()
                 .starts_with("the driver measures rightly here: 20 of 20")
         );
+    }
+
+    #[test]
+    fn the_table_fits_a_hundred_columns() {
+        let mut wide = calibration(0, effect(10_130.4, 10_189.4));
+        wide.injected[0].asked = 10_000;
+        let text = wide.text();
+        let table: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(table.len(), 3);
+        assert!(table.iter().all(|line| line.chars().count() <= 100), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::chart::{number, signed};
-use super::document::{Document, Finding, Interval, Machine, Plan, Results, Run};
+use super::document::{ArmLatency, Document, Finding, Interval, Latency, Machine, Plan, Results, Run};
 use super::grid::counted;
 
 /// An arm's answer.
@@ -81,14 +81,35 @@ pub fn tiles(run: &Run) -> Vec<Tile> {
     }
 }
 
-/// Each arm's answer in one sentence.
+/// Each arm's answer in one sentence; of `latency`, too, whether each of the machines held the rate. An arm that did not
+/// has no other answer.
 pub fn verdict(run: &Run) -> String {
-    let answers: Vec<String> =
-        tiles(run).iter().map(|tile| format!("{} {} ({})", tile.arm, tile.headline, tile.range)).collect();
+    let latency = match &run.results {
+        Results::Latency(latency) => Some(latency),
+        _ => None,
+    };
+    let mut answers = latency.map_or_else(Vec::new, rates_held);
+    let missed = |arm: &str| latency.is_some_and(|l| l.arms.iter().any(|a| a.arm == arm && !a.held));
+    let compared = tiles(run).into_iter().filter(|tile| !missed(&tile.arm));
+    answers.extend(compared.map(|tile| format!("{} {} ({})", tile.arm, tile.headline, tile.range)));
     if answers.is_empty() {
         return "Verdict: nothing was compared.".to_owned();
     }
     format!("Verdict: {}.", answers.join("; "))
+}
+
+/// Of several machines' arms: those that did not hold the rate on all of them; or that all did.
+fn rates_held(latency: &Latency) -> Vec<String> {
+    let rate = format!("{} a second on each machine", number(latency.rate, 0));
+    if latency.arms.iter().all(|arm| arm.held) {
+        return vec![format!("the rate of {rate} was held by every arm")];
+    }
+    let missed = latency.arms.iter().filter(|arm| !arm.held);
+    let said = |arm: &ArmLatency| {
+        let achieved = number(arm.achieved, 0);
+        format!("{} did not hold the rate of {rate} (on average {achieved} completed)", arm.arm)
+    };
+    missed.map(said).collect()
 }
 
 /// Of a fraction, in percent.
@@ -178,5 +199,42 @@ mod tests {
         let hidden =
             tile("pgss_rs", change, Finding::NoDifference { smallest: Some(7.0) }, 1, "%", "% of TPS");
         assert_eq!((&*hidden.headline, &*hidden.range), ("none seen", "from 7.0 % of TPS on"));
+    }
+
+    #[test]
+    fn whether_all_machines_held_the_rate_is_said() {
+        let arm = |name: &str, held| ArmLatency {
+            arm: name.to_owned(),
+            intended: 1000,
+            completed: 990,
+            unserved: 0,
+            achieved: 99.0,
+            held,
+            backlog: 0,
+            mean: 0.5,
+            max: 2.0,
+            driver_late_p99: 0.01,
+            percentiles: Vec::new(),
+            distribution: Vec::new(),
+            watched: None,
+        };
+        let latency = |held| Latency {
+            rate: 100.0,
+            arrivals: "poisson".to_owned(),
+            rounds: 8,
+            slice: 1.0,
+            warm_up: 0.2,
+            percentiles: Vec::new(),
+            arms: vec![arm("off", true), arm("pgss_rs", held)],
+            slices: Vec::new(),
+        };
+        assert_eq!(
+            rates_held(&latency(true)),
+            ["the rate of 100 a second on each machine was held by every arm"]
+        );
+        assert_eq!(
+            rates_held(&latency(false)),
+            ["pgss_rs did not hold the rate of 100 a second on each machine (on average 99 completed)"]
+        );
     }
 }

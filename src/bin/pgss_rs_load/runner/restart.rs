@@ -23,12 +23,12 @@ pub fn run(
     installation: &Installation,
     progress: &Progress,
 ) -> Result<(Throughput, Vec<Server>)> {
-    progress.say("starting the server");
+    let entries = plan.arms.len() + 1;
+    let division = Division::new(plan.duration, entries, SLICE, WARM_UP);
+    progress.say(division.said(entries));
     let mut server = Server::start(plan, installation, Arm::Off)?;
     let base = server.cluster().map(Cluster::configuration).unwrap_or_default();
     let preloads = plan.arms.iter().map(|arm| server.preload(plan, *arm)).collect::<Result<Vec<_>>>()?;
-    let entries = plan.arms.len() + 1;
-    let division = Division::new(plan.duration, entries, SLICE, WARM_UP);
     let mut rounds = Rounds::new(plan.arms.len(), division)?;
     progress.say(format!("measuring throughput after restarts, {}", plan.workload_name()));
     for (round, order) in schedule::rounds(entries, division.rounds, plan.seed).iter().enumerate() {

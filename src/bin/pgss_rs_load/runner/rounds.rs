@@ -35,6 +35,19 @@ impl Division {
             warm_up: Duration::from_secs_f64(slice * warm_up),
         }
     }
+
+    /// How long it takes, which is longer than was asked for where that is too little for the least rounds and slices.
+    pub fn said(&self, entries: usize) -> String {
+        let slices = (self.rounds * entries) as f64;
+        let [slice, warm_up] = [self.slice, self.warm_up].map(|length| length.as_secs_f64());
+        format!(
+            "{slices} slices of {slice:.1} s ({} rounds), each after a start of the server and {warm_up:.1} s of warm-up: \
+             {:.0} s are measured, and it takes {:.0} s and the starts",
+            self.rounds,
+            slices * slice,
+            slices * (slice + warm_up)
+        )
+    }
 }
 
 /// What has been measured so far.
@@ -237,6 +250,13 @@ mod tests {
 
     fn rounded(changes: Vec<f64>) -> Vec<f64> {
         changes.iter().map(|change| (change * 1000.0).round()).collect()
+    }
+
+    #[test]
+    fn what_takes_longer_than_was_asked_for_is_said_to() {
+        let said = Division::new(Duration::from_secs(10), 4, (1.0, 10.0), 0.5).said(4);
+        assert!(said.starts_with("32 slices of 1.0 s (8 rounds)"), "{said}");
+        assert!(said.ends_with("32 s are measured, and it takes 48 s and the starts"), "{said}");
     }
 
     #[test]
