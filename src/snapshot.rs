@@ -108,37 +108,68 @@ struct End {
     end_after: u64,
 }
 
-/// Writes entry by entry: nothing is gathered in memory.
+/// Writes entry by entry: nothing is gathered in memory but some lines.
 pub fn write(
     mut to: impl Write,
     header: &Header,
     entries: impl IntoIterator<Item = Saved>,
 ) -> io::Result<()> {
-    write_line(&mut to, header)?;
+    let mut lines = Lines { bytes: Vec::new(), refused: false };
+    lines.add(&mut to, header)?;
     let mut end_after = 0;
     for entry in entries {
-        write_line(&mut to, &entry)?;
+        lines.add(&mut to, &entry)?;
         end_after += 1;
     }
-    write_line(&mut to, &End { end_after })?;
+    lines.add(&mut to, &End { end_after })?;
+    lines.flush(&mut to)?;
     to.flush()
 }
 
-fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let mut json = Line(Vec::new());
-    serde_json::to_writer(&mut json, value)?;
-    write!(to, "{:08x} ", crc32fast::hash(&json.0))?;
-    to.write_all(&json.0)?;
-    to.write_all(b"\n")
+/// Lines that are not written yet.
+struct Lines {
+    bytes: Vec<u8>,
+    /// There was no memory for what was added.
+    refused: bool,
 }
 
-/// A line in the making. Fails where there is no memory for it, instead of ending the process.
-struct Line(Vec<u8>);
+impl Lines {
+    /// So many bytes are written at once, or a longer line.
+    const ENOUGH: usize = 1 << 16;
+    const CRC: usize = 9;
 
-impl Write for Line {
+    fn add(&mut self, to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+        let start = self.bytes.len();
+        self.push(&[0; Self::CRC]);
+        serde_json::to_writer(&mut *self, value)?;
+        self.push(b"\n");
+        if self.refused {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let line = &mut self.bytes[start..];
+        let crc = crc32fast::hash(&line[Self::CRC..line.len() - 1]);
+        write!(&mut line[..Self::CRC], "{crc:08x} ")?;
+        if self.bytes.len() >= Self::ENOUGH { self.flush(to) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.refused |= self.bytes.try_reserve(bytes.len()).is_err();
+        if !self.refused {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// Never fails: an error would be passed on in memory that there is none of. See [`Lines::refused`].
+impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_reserve(bytes.len())?;
-        self.0.extend_from_slice(bytes);
+        self.push(bytes);
         Ok(bytes.len())
     }
 

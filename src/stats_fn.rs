@@ -1,15 +1,18 @@
 //! The SQL functions: what was counted, the state of the table, and resetting both.
+//!
+//! They may raise anywhere but under a lock: nothing in here has anything to drop, and memory is the server's.
 
 use crate::counters::{Class, Counters, Timing};
 use crate::histogram::{self, Histogram};
 use crate::key::Key;
 use crate::persist;
+use crate::pg::palloced::Palloced;
+use crate::pg::server::check_for_interrupts;
 use crate::pg::srf::{Row, Rows, Shown, Text, Value};
-use crate::pg::{catalog, clock, privs, server};
+use crate::pg::{catalog, clock, message, privs, server};
 use crate::store::{self, SharedTable};
 use crate::table::{Body, EVER};
 use crate::{columns, compat, taken};
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -24,14 +27,11 @@ const HIDDEN: &[u8] = b"<insufficient privilege>";
 /// The table, or an error that says how to get one.
 pub fn loaded() -> &'static SharedTable {
     store::table().unwrap_or_else(|| {
-        ErrorReport::new(
+        message::error(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "pgss_rs must be loaded via \"shared_preload_libraries\"",
-            function_name!(),
+            format_args!("pgss_rs must be loaded via \"shared_preload_libraries\""),
+            c"Add pgss_rs to shared_preload_libraries in postgresql.conf and restart the server.",
         )
-        .set_hint("Add pgss_rs to shared_preload_libraries in postgresql.conf and restart the server.")
-        .report(PgLogLevel::ERROR);
-        unreachable!()
     })
 }
 
@@ -84,14 +84,11 @@ impl Wanted {
     fn limited(texts: bool, query_len: Option<i32>) -> Self {
         let limit = query_len.map(|len| {
             usize::try_from(len).unwrap_or_else(|_| {
-                ErrorReport::new(
+                message::error(
                     PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-                    format!("query_len must not be negative, and is {len}"),
-                    function_name!(),
+                    format_args!("query_len must not be negative, and is {len}"),
+                    c"It is in bytes. NULL stands for whole texts, showtext => false for none.",
                 )
-                .set_hint("It is in bytes. NULL stands for whole texts, showtext => false for none.")
-                .report(PgLogLevel::ERROR);
-                unreachable!()
             })
         });
         Wanted { text_limit: limit, ..Wanted::all(texts) }
@@ -129,7 +126,7 @@ fn pgss_rs_entries(mut rows: Rows) {
 pub fn add_rows(wanted: Wanted, rows: &mut Rows) {
     let mut reader = Reader::new(wanted, rows);
     reader.table.visit_since(wanted.since, reader.tells_percentiles, |slot, body| {
-        check_for_interrupts!();
+        check_for_interrupts();
         // not if it has gone while its text was being read
         if wanted.wants(body) && reader.read_text(slot, body) {
             if body.is_ahead(reader.now) {
@@ -149,9 +146,13 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
     let table = loaded();
     let mut reader = Reader::new(Wanted::limited(showtext, query_len), &mut rows);
     table.visit_since(EVER, false, |slot, seen| {
-        check_for_interrupts!();
+        check_for_interrupts();
         if !taken::reserve() {
-            out_of_memory("Nothing was reset.");
+            message::error(
+                PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY,
+                format_args!("out of memory"),
+                c"What is reset is kept until the transaction ends. Nothing was reset.",
+            );
         }
         // the text first: what was taken is shown in any case
         if reader.read_text(slot, seen)
@@ -162,13 +163,6 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
             reader.add_row(&body);
         }
     });
-}
-
-fn out_of_memory(detail: impl Into<String>) -> ! {
-    ErrorReport::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, "out of memory", function_name!())
-        .set_detail(detail)
-        .report(PgLogLevel::ERROR);
-    unreachable!()
 }
 
 /// Makes rows of entries for one caller. Others' texts and identifiers are shown to roles with the privileges of
@@ -185,7 +179,7 @@ struct Reader<'a> {
     /// When the reading began, microseconds of the server's epoch.
     now: i64,
     /// Of the entry at hand.
-    text: Vec<u8>,
+    text: Palloced<u8>,
     clipped: bool,
     text_of: Option<i64>,
 }
@@ -206,7 +200,7 @@ impl<'a> Reader<'a> {
             sees_all: privs::reads_all_stats(),
             user: server::user(),
             now,
-            text: Vec::new(),
+            text: Palloced::new(),
             clipped: false,
             text_of: None,
         }
@@ -255,15 +249,13 @@ impl<'a> Reader<'a> {
 }
 
 /// Reads at most so many bytes of an entry's text, up to the end of a character; whether it goes on.
-fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut Vec<u8>) -> bool {
+fn read_text(table: &SharedTable, body: &Body, limit: Option<usize>, text: &mut Palloced<u8>) -> bool {
     text.clear();
     let limit = limit.unwrap_or(usize::MAX);
     let clipped = body.text.len as usize > limit;
     let needed = body.text.first(limit.saturating_add(server::LONGEST_CHARACTER));
     // with room for what cutting off looks at, and for what shows it
-    if text.try_reserve(needed.len as usize + server::LONGEST_CHARACTER + CUT.len()).is_err() {
-        out_of_memory(format!("A statement's text takes {} bytes.", needed.len));
-    }
+    text.reserve(needed.len as usize + server::LONGEST_CHARACTER + CUT.len());
     table.texts.read(needed, |part| text.extend_from_slice(part));
     if clipped {
         server::clip_to(text, body.encoding, limit);
@@ -285,7 +277,7 @@ fn pgss_rs_entry_text(text_of: i64) -> Option<Text> {
     if !privs::reads_all_stats() && body.key.userid != server::user() {
         return None;
     }
-    let mut text = Vec::new();
+    let mut text = Palloced::new();
     read_text(table, &body, None, &mut text);
     table.unchanged(slot, &body).then_some(Text(text, body.encoding))
 }
@@ -299,11 +291,11 @@ fn pgss_rs_text(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<
     let picked = picking(userid, dbid, queryid);
     let mut cut_off = None;
     for (slot, body) in table.bodies_of(queryid as u64) {
-        check_for_interrupts!();
+        check_for_interrupts();
         if !picked(&body.key) || !sees_all && body.key.userid != caller {
             continue;
         }
-        let mut text = Vec::new();
+        let mut text = Palloced::new();
         read_text(table, &body, None, &mut text);
         match table.unchanged(slot, &body).then_some(Text(text, body.encoding)) {
             Some(text) if !body.text.truncated => return Some(text),
@@ -390,7 +382,7 @@ fn histogram_of(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Histogr
     let picked = picking(userid, dbid, queryid);
     let mut sum = Histogram::default();
     table.visit_since(EVER, true, |_, body| {
-        check_for_interrupts!();
+        check_for_interrupts();
         if picked(&body.key) && (sees_all || body.key.userid == caller) {
             sum.merge(&body.counters.histogram);
         }
@@ -411,13 +403,11 @@ fn pgss_rs_histogram(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid, mut r
 #[pg_extern(sql = false)]
 fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<f64> {
     if !(0.0..=1.0).contains(&fraction) {
-        ErrorReport::new(
+        message::error(
             PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("percentile value {fraction} is not between 0 and 1"),
-            function_name!(),
-        )
-        .set_hint("The median is 0.5, and the 99th percentile 0.99.")
-        .report(PgLogLevel::ERROR);
+            format_args!("percentile value {fraction} is not between 0 and 1"),
+            c"The median is 0.5, and the 99th percentile 0.99.",
+        );
     }
     histogram_of(queryid, userid, dbid).percentile(fraction)
 }
@@ -427,7 +417,7 @@ fn pgss_rs_percentile(queryid: i64, fraction: f64, userid: pg_sys::Oid, dbid: pg
 fn pgss_rs_errors(mut rows: Rows) {
     let (sees_all, caller) = (privs::reads_all_stats(), server::user());
     loaded().visit_since(EVER, false, |_, Body { key, counters, .. }| {
-        check_for_interrupts!();
+        check_for_interrupts();
         if !sees_all && key.userid != caller {
             return;
         }
@@ -469,6 +459,7 @@ fn pgss_rs_info(mut rows: Rows) {
     let (recording_ns, recording_share) = (ratio(recording, measured), ratio(100.0 * recording, statements));
     let thinned_at = state.cost.thinned_at.load(Relaxed);
     let sql_version = catalog::extension_version(c"pgss_rs");
+    let compat_current = compat::is_current();
     let values = [
         ("dealloc", Value::Int8(table.dealloc() as i64)),
         ("stats_reset", Value::Timestamptz(table.stats_reset())),
@@ -494,40 +485,39 @@ fn pgss_rs_info(mut rows: Rows) {
         ("thinned_calls", Value::Int8(state.cost.thinned.load(Relaxed) as i64)),
         ("last_thinned", if thinned_at == 0 { Value::Null } else { Value::Timestamptz(thinned_at) }),
         ("library_version", text(VERSION.as_bytes())),
-        ("sql_version", sql_version.as_ref().map_or(Value::Null, |v| text(v.as_bytes()))),
+        ("sql_version", sql_version.map_or(Value::Null, |v| text(v.to_bytes()))),
         ("clock_source", text(clock::source().as_bytes())),
-        ("compat_current", Value::Bool(compat::is_current())),
+        ("compat_current", Value::Bool(compat_current)),
     ];
     // by name, as an older version of the SQL may have fewer
     let row =
         rows.columns(|column| values.iter().find(|(name, _)| *name == column).map_or(Value::Null, |v| v.1));
-    rows.push(row);
-    warn(sql_version.as_deref());
+    rows.push(row.iter().copied());
+    warn(sql_version.and_then(|v| v.to_str().ok()), compat_current);
 }
 
 /// Of what keeps the statistics from being what is expected. Once for each call of `pgss_rs_info`, where somebody looks.
-fn warn(sql_version: Option<&str>) {
-    let warn = |message: String, hint: &'static str| {
-        ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, function_name!())
-            .set_hint(hint)
-            .report(PgLogLevel::WARNING);
-    };
+fn warn(sql_version: Option<&str>, compat_current: bool) {
     if let Some(version) = sql_version.filter(|v| *v != VERSION) {
-        warn(
-            format!("pgss_rs's objects in this database are of version {version}, its library of {VERSION}"),
-            "Run ALTER EXTENSION pgss_rs UPDATE.",
+        message::warning(
+            format_args!(
+                "pgss_rs's objects in this database are of version {version}, its library of {VERSION}"
+            ),
+            c"Run ALTER EXTENSION pgss_rs UPDATE.",
         );
     }
-    if !compat::is_current() {
-        warn(
-            "the objects in schema pgss_compat are not those of this server's pg_stat_statements".to_owned(),
-            "Run SELECT pgss_rs_refresh_compat().",
+    if !compat_current {
+        message::warning(
+            format_args!(
+                "the objects in schema pgss_compat are not those of this server's pg_stat_statements"
+            ),
+            c"Run SELECT pgss_rs_refresh_compat().",
         );
     }
     if !server::allows_query_ids() {
-        warn(
-            "nothing is recorded, as statements get no identifier with compute_query_id = off".to_owned(),
-            "Set compute_query_id to auto, its default.",
+        message::warning(
+            format_args!("nothing is recorded, as statements get no identifier with compute_query_id = off"),
+            c"Set compute_query_id to auto, its default.",
         );
     }
 }

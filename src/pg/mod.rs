@@ -4,8 +4,9 @@
 //! and after the server's own work ([`exec`], [`utility`], [`planner`], [`parse`]); shared memory and locks come as
 //! references and closures. Nothing here decides what is recorded.
 //!
-//! Two ways of calling the server are used, never mixed. Where an error may be raised and the caller is an ordinary
-//! SQL function or start-up code, pgrx's guarded `pg_sys` functions. In hooks, the unguarded ones of [`raw`].
+//! Two ways of calling the server are used, never mixed. In code for the start, pgrx's guarded `pg_sys` functions. In hooks,
+//! SQL functions and the background worker the unguarded ones of [`raw`]: there, nothing that may be refused is asked of
+//! Rust's allocator but by `try_reserve`; a refusal would end the process, and the server with it.
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod allocator;
@@ -30,6 +31,10 @@ pub mod local;
 #[cfg(feature = "server")]
 pub mod lwlock;
 #[cfg(feature = "server")]
+pub mod message;
+#[cfg(feature = "server")]
+pub mod palloced;
+#[cfg(feature = "server")]
 pub mod parse;
 #[cfg(feature = "server")]
 pub mod planner;
@@ -41,6 +46,8 @@ pub mod raw;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod shmem;
+#[cfg(feature = "server")]
+pub mod spi;
 pub mod spin;
 #[cfg(feature = "server")]
 pub mod srf;

@@ -1,5 +1,6 @@
 //! Small facts about the backend and its statement, read without guards: cheap, and none of them can raise.
 
+use super::palloced::Palloced;
 use super::raw;
 use crate::memo::Circumstances;
 use core::ffi::CStr;
@@ -45,8 +46,8 @@ pub fn now() -> i64 {
 
 /// The innermost subtransaction, or the transaction itself.
 pub fn subtransaction() -> u32 {
-    // SAFETY: reads a variable; guarded all the same, as it is called from SQL functions only.
-    unsafe { pg_sys::GetCurrentSubTransactionId() }
+    // SAFETY: reads a variable.
+    unsafe { raw::GetCurrentSubTransactionId() }
 }
 
 /// How many triggers are being executed within each other.
@@ -77,7 +78,7 @@ pub const LONGEST_CHARACTER: usize = 4;
 
 /// Cuts `text` off after the last whole character, in a given encoding, within `limit` bytes. It may be any bytes: those
 /// of a text that was freed while it was read, or the beginning of a text, cut anywhere behind the limit.
-pub fn clip_to(text: &mut Vec<u8>, encoding: i32, limit: usize) {
+pub fn clip_to(text: &mut Palloced<u8>, encoding: i32, limit: usize) {
     let last = pg_sys::pg_enc::_PG_LAST_ENCODING_ as i32;
     let sql_ascii = pg_sys::pg_enc::PG_SQL_ASCII as i32;
     let encoding = if (0..last).contains(&encoding) { encoding } else { sql_ascii };
@@ -152,10 +153,32 @@ pub unsafe fn circumstances<'a>(squashes: bool, resets: u32) -> Option<Circumsta
     }
 }
 
+/// The place of this process in the server's array of all, by which others wake it.
+pub fn number_of_process() -> u32 {
+    // SAFETY: plain reads of variables set when the process started, with its PGPROC.
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    let number = unsafe { (*pg_sys::MyProc).pgprocno };
+    // SAFETY: likewise.
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    let number = unsafe { pg_sys::MyProcNumber };
+    number as u32
+}
+
 /// Whether this is a client's session (or a stand-alone backend's), not a worker of any kind.
 pub fn is_session() -> bool {
     // SAFETY: plain reads of variables set when the process started.
     unsafe { pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND || !pg_sys::IsUnderPostmaster }
+}
+
+/// Ends the statement if it was cancelled. From an SQL function, whose frames are plain.
+#[inline]
+pub fn check_for_interrupts() {
+    // SAFETY: as CHECK_FOR_INTERRUPTS does it; reads and calls nothing else.
+    unsafe {
+        if core::ptr::read_volatile(&raw const pg_sys::InterruptPending) != 0 {
+            raw::ProcessInterrupts();
+        }
+    }
 }
 
 /// Whether the library is being loaded through `shared_preload_libraries`.

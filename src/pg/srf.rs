@@ -1,6 +1,10 @@
-//! Set-returning functions that hand over all rows at once, as wide as they like.
+//! Set-returning functions that hand over all rows at once, as wide as they like. What they allocate is the server's, and
+//! nothing needs dropping, so an ERROR may jump out of any of it.
 
+use super::palloced::Palloced;
+use super::raw;
 use super::tuple::Form;
+use core::ffi::CStr;
 use pgrx::PgTupleDesc;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::Datum;
@@ -8,7 +12,7 @@ use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
-use pgrx::prelude::*;
+use std::fmt::Write;
 
 /// One value of a row.
 #[derive(Clone, Copy)]
@@ -37,9 +41,11 @@ pub struct Rows {
     used: usize,
     /// The `numeric` that is most frequent.
     zero: pg_sys::Datum,
-    datums: Vec<pg_sys::Datum>,
-    nulls: Vec<bool>,
+    datums: Palloced<pg_sys::Datum>,
+    nulls: Palloced<bool>,
 }
+
+const _: () = assert!(!core::mem::needs_drop::<Rows>() && !core::mem::needs_drop::<Text>());
 
 /// A row of `N` values in the making, one after the other.
 pub struct Row<const N: usize> {
@@ -55,7 +61,7 @@ pub struct Row<const N: usize> {
 /// Which of `N` values each column of a function shows.
 pub struct Shown<const N: usize> {
     /// `None`: there is no such value, the column is NULL.
-    places: Vec<Option<usize>>,
+    places: Palloced<Option<usize>>,
     /// The values that are NULL in any row.
     never: [bool; N],
     /// `None` where only the server can form a row.
@@ -77,9 +83,9 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
         // and filled.
         unsafe {
             let fcinfo = <pg_sys::FunctionCallInfo as ArgAbi>::unbox_arg_unchecked(arg);
-            pg_sys::InitMaterializedSRF(fcinfo, 0);
+            raw::InitMaterializedSRF(fcinfo, 0);
             let info = (*fcinfo).resultinfo as *mut pg_sys::ReturnSetInfo;
-            let row = pg_sys::AllocSetContextCreateInternal(
+            let row = raw::AllocSetContextCreateInternal(
                 pg_sys::CurrentMemoryContext,
                 c"pgss_rs row".as_ptr(),
                 pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
@@ -87,8 +93,8 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
                 pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
             );
             let (store, desc) = ((*info).setResult, (*info).setDesc);
-            let zero = pg_sys::Datum::from(pg_sys::int64_to_numeric(0));
-            Rows { store, desc, row, used: 0, zero, datums: Vec::new(), nulls: Vec::new() }
+            let zero = pg_sys::Datum::from(raw::int64_to_numeric(0));
+            Rows { store, desc, row, used: 0, zero, datums: Palloced::new(), nulls: Palloced::new() }
         }
     }
 
@@ -112,13 +118,13 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Record {
         unsafe {
             let fcinfo = <pg_sys::FunctionCallInfo as ArgAbi>::unbox_arg_unchecked(arg);
             let mut desc = core::ptr::null_mut();
-            let kind = pg_sys::get_call_result_type(fcinfo, core::ptr::null_mut(), &mut desc);
+            let kind = raw::get_call_result_type(fcinfo, core::ptr::null_mut(), &mut desc);
             assert_eq!(
                 kind,
                 pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE,
                 "the SQL declaration returns no record"
             );
-            Record { desc: pg_sys::BlessTupleDesc(desc), datum: None }
+            Record { desc: raw::BlessTupleDesc(desc), datum: None }
         }
     }
 
@@ -147,7 +153,7 @@ unsafe impl BoxRet for Record {
 }
 
 /// The text that a function returns: bytes in the given encoding, as `text` in the database's.
-pub struct Text(pub Vec<u8>, pub i32);
+pub struct Text(pub Palloced<u8>, pub i32);
 
 // SAFETY: as for `Rows`.
 unsafe impl SqlTranslatable for Text {
@@ -168,11 +174,14 @@ unsafe impl BoxRet for Text {
 impl Record {
     /// The record with a value for each column.
     pub fn fill<const N: usize>(self, values: [Value; N]) -> Self {
-        let (mut datums, mut nulls) = deform(self.desc, &values);
+        check_columns(self.desc, N);
+        let datums = values.map(|value| value.datum());
+        let nulls = datums.map(|datum| datum.is_none());
+        let datums = datums.map(|datum| datum.unwrap_or(pg_sys::Datum::from(0usize)));
         // SAFETY: as many values as the descriptor has columns.
         let datum = unsafe {
-            let tuple = pg_sys::heap_form_tuple(self.desc, datums.as_mut_ptr(), nulls.as_mut_ptr());
-            pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data)
+            let tuple = raw::heap_form_tuple(self.desc, datums.as_ptr(), nulls.as_ptr());
+            raw::HeapTupleHeaderGetDatum((*tuple).t_data)
         };
         Record { datum: Some(datum), ..self }
     }
@@ -213,9 +222,8 @@ impl Rows {
             }
             check_columns(self.desc, self.datums.len());
             pg_sys::MemoryContextSwitchTo(before);
-            let (datums, nulls) = (self.datums.as_mut_ptr(), self.nulls.as_mut_ptr());
-            pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
-            pg_sys::MemoryContextReset(self.row);
+            raw::tuplestore_putvalues(self.store, self.desc, self.datums.as_ptr(), self.nulls.as_ptr());
+            raw::MemoryContextReset(self.row);
         }
     }
 
@@ -234,16 +242,16 @@ impl Rows {
                 Some(mut tuple) => {
                     #[cfg(debug_assertions)]
                     self.check(shown, &row, &tuple);
-                    pg_sys::tuplestore_puttuple(self.store, &mut tuple);
+                    raw::tuplestore_puttuple(self.store, &mut tuple);
                 }
                 None => {
                     let (datums, nulls) = self.values(&shown.places, &row);
-                    pg_sys::tuplestore_putvalues(self.store, self.desc, datums, nulls);
+                    raw::tuplestore_putvalues(self.store, self.desc, datums, nulls);
                 }
             }
             self.used += row.used;
             if self.used > pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize / 2 {
-                pg_sys::MemoryContextReset(self.row);
+                raw::MemoryContextReset(self.row);
                 self.used = 0;
             }
         }
@@ -255,14 +263,14 @@ impl Rows {
         &mut self,
         places: &[Option<usize>],
         row: &Row<N>,
-    ) -> (*mut pg_sys::Datum, *mut bool) {
+    ) -> (*const pg_sys::Datum, *const bool) {
         check_columns(self.desc, places.len());
         self.datums.clear();
         self.nulls.clear();
         let nothing = pg_sys::Datum::from(0usize);
         self.datums.extend(places.iter().map(|place| place.map_or(nothing, |n| row.datums[n])));
         self.nulls.extend(places.iter().map(|place| place.is_none_or(|n| row.nulls[n])));
-        (self.datums.as_mut_ptr(), self.nulls.as_mut_ptr())
+        (self.datums.as_ptr(), self.nulls.as_ptr())
     }
 
     #[cfg(debug_assertions)]
@@ -283,26 +291,19 @@ impl Rows {
         // SAFETY: the set that is being made: its descriptor is there, and so is the memory that is current.
         let form = unsafe {
             let desc = PgTupleDesc::from_pg_unchecked(self.desc);
-            let known: Option<Vec<usize>> = places.iter().copied().collect();
-            known.and_then(|places| Form::new(&desc, places.into_iter()))
+            let known: Option<Palloced<usize>> = places.iter().copied().collect();
+            known.and_then(|places| Form::new(&desc, &places))
         };
         Shown { places, never: std::array::from_fn(is_null), form }
     }
 
     /// For each column of the function as it was declared, what `place` makes of its name.
-    pub fn columns<T>(&self, place: impl Fn(&str) -> T) -> Vec<T> {
-        // SAFETY: the descriptor of the set that is being made, which outlives this borrow.
-        let desc = unsafe { PgTupleDesc::from_pg_unchecked(self.desc) };
-        desc.iter().map(|attribute| place(attribute.name())).collect()
+    pub fn columns<T: Copy>(&self, place: impl Fn(&str) -> T) -> Palloced<T> {
+        // SAFETY: the descriptor of the set that is being made; a name is a C string in the call's memory.
+        let names = (1..=unsafe { (*self.desc).natts })
+            .map(|n| unsafe { CStr::from_ptr(raw::SPI_fname(self.desc, n)) }.to_str().unwrap_or_default());
+        names.map(place).collect()
     }
-}
-
-fn deform(desc: pg_sys::TupleDesc, row: &[Value]) -> (Vec<pg_sys::Datum>, Vec<bool>) {
-    check_columns(desc, row.len());
-    row.iter()
-        .map(|value| value.datum())
-        .map(|d| (d.unwrap_or(pg_sys::Datum::from(0usize)), d.is_none()))
-        .unzip()
 }
 
 fn check_columns(desc: pg_sys::TupleDesc, values: usize) {
@@ -341,18 +342,28 @@ impl Value<'_> {
 fn numeric(n: f64) -> Option<pg_sys::Datum> {
     if n.abs() < 9e18 {
         // SAFETY: allocates the number in the current memory context.
-        let numeric = unsafe { pg_sys::int64_to_numeric(n as i64) };
-        return Some(pg_sys::Datum::from(numeric));
+        return Some(pg_sys::Datum::from(unsafe { raw::int64_to_numeric(n as i64) }));
     }
-    AnyNumeric::from(n as i128).into_datum()
+    let mut digits = Palloced::new();
+    let _ = write!(digits, "{}", n as i128);
+    let (digits, any, whole) = (digits.as_c_str().as_ptr().into(), 0usize.into(), (-1isize).into());
+    // SAFETY: reads the C string, and makes of it a number in the current memory context.
+    Some(unsafe { raw::DirectFunctionCall3Coll(Some(numeric_in), pg_sys::InvalidOid, digits, any, whole) })
+}
+
+/// # Safety
+/// As any function in C.
+unsafe extern "C-unwind" fn numeric_in(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the caller's promise.
+    unsafe { raw::numeric_in(fcinfo) }
 }
 
 /// `bytes` as a text datum in the database's encoding. What cannot be converted is shown with a question mark for
 /// every byte that is not ASCII: one odd text must not keep the others from being read.
 fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
-    // SAFETY: guarded calls on a buffer of the sizes they are told; the buffer is palloc'd in the caller's context.
+    // SAFETY: calls on a buffer of the sizes they are told; the buffer is palloc'd in the caller's context.
     unsafe {
-        let here = pg_sys::GetDatabaseEncoding();
+        let here = raw::GetDatabaseEncoding();
         let sql_ascii = pg_sys::pg_enc::PG_SQL_ASCII as i32;
         if encoding == here {
             return new_text(bytes);
@@ -360,13 +371,13 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
         let conversion = if encoding == sql_ascii || here == sql_ascii {
             pg_sys::InvalidOid
         } else {
-            pg_sys::FindDefaultConversionProc(encoding, here)
+            raw::FindDefaultConversionProc(encoding, here)
         };
         if conversion != pg_sys::InvalidOid {
             let room = bytes.len() * pg_sys::MAX_CONVERSION_GROWTH as usize + 1;
             let (from, to) = (buffer(bytes.len() + 1), buffer(room));
             from[..bytes.len()].copy_from_slice(bytes);
-            let taken = pg_sys::pg_do_encoding_conversion_buf(
+            let taken = raw::pg_do_encoding_conversion_buf(
                 conversion,
                 encoding,
                 here,
@@ -395,7 +406,7 @@ pub(super) unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
     // SAFETY: as many bytes as asked for, all written, and nobody else's.
     unsafe {
         core::slice::from_raw_parts_mut(
-            pg_sys::MemoryContextAllocZero(pg_sys::CurrentMemoryContext, len).cast(),
+            raw::MemoryContextAllocZero(pg_sys::CurrentMemoryContext, len).cast(),
             len,
         )
     }
@@ -405,7 +416,5 @@ pub(super) unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
 /// From an SQL function; allocates in the current memory context.
 unsafe fn new_text(bytes: &[u8]) -> pg_sys::Datum {
     // SAFETY: copies the bytes it is told.
-    unsafe {
-        pg_sys::Datum::from(pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32))
-    }
+    unsafe { pg_sys::Datum::from(raw::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32)) }
 }

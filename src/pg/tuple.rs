@@ -4,6 +4,7 @@
 //!
 //! Builds with debug assertions compare each tuple with the one that `tuplestore_putvalues` would form of the same values.
 
+use super::palloced::Palloced;
 use super::srf::{Row, buffer};
 use core::mem::offset_of;
 use pgrx::{PgTupleDesc, pg_sys};
@@ -28,7 +29,7 @@ const SHORT: usize = pg_sys::VARATT_SHORT_MAX as usize;
 /// Forms rows of which each column shows one of `N` values.
 pub struct Form {
     /// For each column the value's place in the row.
-    columns: Vec<(usize, Width)>,
+    columns: Palloced<(usize, Width)>,
     /// The tuple in the making, in memory that is the set's.
     bytes: &'static mut [u8],
 }
@@ -38,16 +39,18 @@ impl Form {
     ///
     /// # Safety
     /// From an SQL function, which is done with it before its memory goes.
-    pub unsafe fn new(desc: &PgTupleDesc, places: impl Iterator<Item = usize>) -> Option<Self> {
-        let widths = desc.iter().map(|column| match (column.attlen, column.attbyval) {
-            (1, true) => Some(Width::One),
-            (4, true) => Some(Width::Four),
-            (8, true) => Some(Width::Eight),
-            (-1, false) => Some(Width::Variable),
-            _ => None,
-        });
-        let columns: Vec<_> =
-            places.zip(widths).map(|(n, width)| Some((n, width?))).collect::<Option<_>>()?;
+    pub unsafe fn new(desc: &PgTupleDesc, places: &[usize]) -> Option<Self> {
+        let mut columns = Palloced::new();
+        for (n, column) in places.iter().zip(desc.iter()) {
+            let width = match (column.attlen, column.attbyval) {
+                (1, true) => Width::One,
+                (4, true) => Width::Four,
+                (8, true) => Width::Eight,
+                (-1, false) => Width::Variable,
+                _ => return None,
+            };
+            columns.push((*n, width));
+        }
         let room = header(columns.len()) + LARGEST * columns.len() + ROOM;
         // SAFETY: as the caller promises.
         let bytes = unsafe { buffer(room) };
@@ -113,15 +116,15 @@ impl Form {
 pub unsafe fn check(
     formed: &pg_sys::HeapTupleData,
     desc: pg_sys::TupleDesc,
-    datums: *mut pg_sys::Datum,
-    nulls: *mut bool,
+    datums: *const pg_sys::Datum,
+    nulls: *const bool,
 ) {
     // SAFETY: as the caller promises.
     unsafe {
         #[cfg(not(feature = "pg18"))]
-        let servers = pg_sys::heap_form_minimal_tuple(desc, datums, nulls);
+        let servers = pg_sys::heap_form_minimal_tuple(desc, datums.cast_mut(), nulls.cast_mut());
         #[cfg(feature = "pg18")]
-        let servers = pg_sys::heap_form_minimal_tuple(desc, datums, nulls, 0);
+        let servers = pg_sys::heap_form_minimal_tuple(desc, datums.cast_mut(), nulls.cast_mut(), 0);
         let bytes = |tuple: *const u8, from: usize, len: u32| {
             core::slice::from_raw_parts(tuple, len as usize).get(from..).unwrap_or_default()
         };

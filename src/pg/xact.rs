@@ -1,7 +1,7 @@
 //! Callbacks at the end of transactions and at both ends of subtransactions.
 
 use super::local::Local;
-use super::parse;
+use super::{parse, raw};
 use crate::lock_rules;
 use core::ffi::c_void;
 use pgrx::pg_sys;
@@ -76,11 +76,11 @@ pub trait TransactionEnd {
 pub fn watch<E: TransactionEnd>() {
     static WATCHED: Local<bool> = Local::new(false);
     if !WATCHED.get() {
-        // SAFETY: as in `install`. Guarded: raises when there is no memory, and then what was registered is told of
+        // SAFETY: as in `install`. Raises when there is no memory: plain frames; what was registered then is told of
         // nothing, or twice at a later attempt, which does no harm.
         unsafe {
-            pg_sys::RegisterXactCallback(Some(transaction_end::<E>), core::ptr::null_mut());
-            pg_sys::RegisterSubXactCallback(Some(subtransaction_end::<E>), core::ptr::null_mut());
+            raw::RegisterXactCallback(Some(transaction_end::<E>), core::ptr::null_mut());
+            raw::RegisterSubXactCallback(Some(subtransaction_end::<E>), core::ptr::null_mut());
         }
         WATCHED.set(true);
     }
