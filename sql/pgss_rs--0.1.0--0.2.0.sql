@@ -327,6 +327,7 @@ CREATE FUNCTION pgss_rs_info(
     OUT recording_share double precision,
     OUT thinned_calls bigint,
     OUT last_thinned timestamp with time zone,
+    OUT last_saved timestamp with time zone,
     OUT clock_source text,
     OUT library_version text,
     OUT sql_version text,
@@ -460,6 +461,7 @@ COMMENT ON COLUMN pgss_rs_info.recording_ns IS 'what recording an execution take
 COMMENT ON COLUMN pgss_rs_info.recording_share IS 'percent of the statements'' time that recording took';
 COMMENT ON COLUMN pgss_rs_info.thinned_calls IS 'calls not looked at for max_overhead';
 COMMENT ON COLUMN pgss_rs_info.last_thinned IS 'when that was so last';
+COMMENT ON COLUMN pgss_rs_info.last_saved IS 'time that the file was saved of, since the server started';
 COMMENT ON COLUMN pgss_rs_info.clock_source IS 'clock that times statements';
 COMMENT ON COLUMN pgss_rs_info.library_version IS 'version of the library';
 COMMENT ON COLUMN pgss_rs_info.sql_version IS 'version of the objects in this database; another one: ALTER EXTENSION pgss_rs UPDATE';

@@ -4,18 +4,19 @@
 //! Whatever goes wrong with the file costs one line in the server's log, never a failed start or stop.
 
 use crate::guc;
+use crate::pg::local::Local;
+use crate::pg::message::{Reason, log};
 use crate::pg::worker::{self, Worker};
 use crate::pg::{exit, server};
 use crate::snapshot::{self, Header, Saved, Text, Unreadable};
 use crate::store::{self, SharedTable};
 use crate::table::Body;
-use pgrx::prelude::*;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::time::Duration;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 /// In the data directory, which is every server process's working directory.
 const FILE: &str = "pg_stat/pgss_rs.stat";
@@ -26,15 +27,16 @@ const NEW_FILE: &str = "pg_stat/pgss_rs.stat.tmp";
 /// Writes the file. Entries that come or go meanwhile may or may not be in it.
 fn save(table: &SharedTable) -> io::Result<()> {
     let forgotten = table.state.forgotten.load(Acquire);
+    let saving = &table.state.saving;
+    let (wanted, now) = (saving.wanted.load(Acquire), server::now());
     let mut header = Header::new(server::MAJOR);
     header.stats_reset = table.stats_reset();
     header.dealloc = table.dealloc();
     header.evicted = table.evicted();
     let entries = table.bodies().map(|(slot, body)| saved(table, slot, &body));
-    let written = new_file().and_then(|file| {
-        let mut to = BufWriter::new(file);
-        snapshot::write(&mut to, &header, entries)?;
-        to.get_ref().sync_all()?;
+    let written = new_file().and_then(|mut file| {
+        snapshot::write(&mut file, &header, entries)?;
+        file.sync_all()?;
         fs::rename(NEW_FILE, FILE)?;
         if table.state.forgotten.load(Acquire) != forgotten {
             fs::remove_file(FILE)?;
@@ -43,6 +45,9 @@ fn save(table: &SharedTable) -> io::Result<()> {
     });
     if written.is_err() {
         let _ = fs::remove_file(NEW_FILE);
+    } else {
+        saving.done.store(wanted, Relaxed);
+        saving.saved_at.store(now, Release);
     }
     written
 }
@@ -92,23 +97,28 @@ fn restore(table: &SharedTable) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return,
         Err(e) => {
-            return log!("pgss_rs: could not read file \"{FILE}\": {e}; starting with empty statistics");
+            return log(format_args!(
+                "pgss_rs: could not read file \"{FILE}\": {}; starting with empty statistics",
+                Reason(&e)
+            ));
         }
     };
     let (header, mut entries) = match snapshot::read(BufReader::new(file)) {
         Ok(read) => read,
         Err(Unreadable::Foreign) => {
-            return log!("pgss_rs: file \"{FILE}\" is damaged; starting with empty statistics");
+            return log(format_args!("pgss_rs: file \"{FILE}\" is damaged; starting with empty statistics"));
         }
         Err(Unreadable::Newer) => {
-            return log!("pgss_rs: file \"{FILE}\" is of a newer version; starting with empty statistics");
+            return log(format_args!(
+                "pgss_rs: file \"{FILE}\" is of a newer version; starting with empty statistics"
+            ));
         }
     };
     if header.server_major != server::MAJOR {
         let theirs = header.server_major;
-        log!(
+        log(format_args!(
             "pgss_rs: file \"{FILE}\" is of PostgreSQL {theirs}; its statements may have other identifiers here"
-        );
+        ));
     }
     let now = server::now();
     // the clock may have been ahead
@@ -117,9 +127,13 @@ fn restore(table: &SharedTable) {
     match entries.written {
         Some(written) if written == restored => {}
         Some(written) => {
-            log!("pgss_rs: file \"{FILE}\" is damaged; restored {restored} of {written} statements");
+            log(format_args!(
+                "pgss_rs: file \"{FILE}\" is damaged; restored {restored} of {written} statements"
+            ));
         }
-        None => log!("pgss_rs: file \"{FILE}\" is cut off; restored the first {restored} statements"),
+        None => {
+            log(format_args!("pgss_rs: file \"{FILE}\" is cut off; restored the first {restored} statements"))
+        }
     }
 }
 
@@ -134,9 +148,11 @@ pub fn startup() {
         // a bug of ours must not keep the server from starting
         && catch_unwind(AssertUnwindSafe(|| restore(table))).is_err()
     {
-        log!("pgss_rs: could not restore file \"{FILE}\"");
+        log(format_args!("pgss_rs: could not restore file \"{FILE}\""));
     }
-    exit::at_clean_exit(save_now);
+    exit::at_clean_exit(|| {
+        save_now();
+    });
 }
 
 /// What was saved is out of date for good, what is being saved, too: everything was reset.
@@ -147,27 +163,68 @@ pub fn forget() {
     let _ = fs::remove_file(FILE);
 }
 
-fn save_now() {
-    if let Some(table) = store::table()
-        && guc::saves()
-        && let Err(e) = save(table)
-    {
-        log!("pgss_rs: could not write file \"{FILE}\": {e}");
+/// Whether it was saved, if it was to be.
+fn save_now() -> bool {
+    match store::table().filter(|_| guc::saves()).map(save) {
+        Some(Err(e)) => {
+            log(format_args!("pgss_rs: could not write file \"{FILE}\": {}", Reason(&e)));
+            false
+        }
+        _ => true,
     }
 }
 
-/// Saves from time to time, so that a crash costs minutes, not all.
+/// Saves from time to time, so that a crash costs minutes, not all; and soon after a reset, so that a crash does not bring
+/// back what was reset.
 struct Saver;
+
+/// When the worker has saved last, or tried to, and how long it lets resets wait after that.
+static LAST: Local<Option<(Instant, Duration)>> = Local::new(None);
+
+/// Time from one save to another that resets ask for, at least, and as a multiple of what saving takes: a storm of resets
+/// keeps the worker busy for a tenth of the time at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_BY_COST: u32 = 9;
+/// The same where it could not save: a line in the log each time.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// Entries were reset, but not all. Has them saved soon.
+pub fn save_soon() {
+    if let Some(table) = store::table() {
+        table.state.saving.wanted.fetch_add(1, AcqRel);
+        if let Some(process) = table.state.saving.process.load(Acquire).checked_sub(1) {
+            worker::wake(process);
+        }
+    }
+}
+
+fn is_wanted() -> bool {
+    let saving = store::table().map(|table| &table.state.saving);
+    saving.is_some_and(|saving| saving.wanted.load(Acquire) != saving.done.load(Relaxed))
+}
 
 impl Worker for Saver {
     const NAME: &'static str = "pgss_rs saver";
 
-    fn interval() -> Option<Duration> {
-        guc::save_interval()
+    fn started(number: u32) {
+        if let Some(table) = store::table() {
+            table.state.saving.process.store(number + 1, Release);
+        }
+        LAST.set(Some((Instant::now(), PAUSE)));
+    }
+
+    fn due() -> Option<Duration> {
+        let (last, pause) = LAST.get()?;
+        let asked_for = (guc::saves() && is_wanted()).then_some(pause);
+        let after = guc::save_interval().into_iter().chain(asked_for).min()?;
+        Some(after.saturating_sub(last.elapsed()))
     }
 
     fn work() {
-        save_now();
+        let begun = Instant::now();
+        let saved = save_now();
+        let pause = if saved { PAUSE.max(begun.elapsed() * PAUSE_BY_COST) } else { PAUSE_AFTER_FAILURE };
+        LAST.set(Some((Instant::now(), pause)));
     }
 }
 

@@ -458,6 +458,7 @@ fn pgss_rs_info(mut rows: Rows) {
     let ratio = |part: f64, of: f64| if of > 0.0 { Value::Float8(part / of) } else { Value::Null };
     let (recording_ns, recording_share) = (ratio(recording, measured), ratio(100.0 * recording, statements));
     let thinned_at = state.cost.thinned_at.load(Relaxed);
+    let saved_at = state.saving.saved_at.load(Relaxed);
     let sql_version = catalog::extension_version(c"pgss_rs");
     let compat_current = compat::is_current();
     let values = [
@@ -484,6 +485,7 @@ fn pgss_rs_info(mut rows: Rows) {
         ("recording_share", recording_share),
         ("thinned_calls", Value::Int8(state.cost.thinned.load(Relaxed) as i64)),
         ("last_thinned", if thinned_at == 0 { Value::Null } else { Value::Timestamptz(thinned_at) }),
+        ("last_saved", if saved_at == 0 { Value::Null } else { Value::Timestamptz(saved_at) }),
         ("library_version", text(VERSION.as_bytes())),
         ("sql_version", sql_version.map_or(Value::Null, |v| text(v.to_bytes()))),
         ("clock_source", text(clock::source().as_bytes())),
@@ -541,10 +543,13 @@ pub fn reset(userid: pg_sys::Oid, dbid: pg_sys::Oid, queryid: i64, minmax_only: 
     let now = server::now();
     if minmax_only {
         table.reset_minmax_where(now, picked);
+        persist::save_soon();
     } else if table.remove_where(picked) || (userid.to_u32(), dbid.to_u32(), queryid) == (0, 0, 0) {
         table.reset_totals(now);
         persist::forget();
         store::emptied();
+    } else {
+        persist::save_soon();
     }
     now
 }

@@ -250,7 +250,21 @@ pub struct State {
     pub skipped: AtomicU64,
     /// Counts the times that what was saved became out of date for good.
     pub forgotten: AtomicU64,
+    pub saving: Saving,
     pub cost: Cost,
+}
+
+/// What backends and the process that saves tell each other: see `persist.rs`.
+#[derive(Default)]
+pub struct Saving {
+    /// Counts the resets that the file knows nothing of, once they are made.
+    pub wanted: AtomicU64,
+    /// As [`Self::wanted`] was before the last save.
+    pub done: AtomicU64,
+    /// The saving process's place among all processes; and 1, as 0 is for none.
+    pub process: AtomicU32,
+    /// The time that the file is of, microseconds of the server's epoch; 0 where it was not written since the start.
+    pub saved_at: AtomicI64,
 }
 
 /// What measured recordings cost: see `cost.rs`.
@@ -300,6 +314,7 @@ impl Default for State {
             text_waits: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
+            saving: Saving::default(),
             cost: Cost::default(),
         }
     }

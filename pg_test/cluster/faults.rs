@@ -3,7 +3,7 @@
 //!
 //! `PGSS_RS_STATEMENTS` says how many statements of each kind one session executes; `make torture` asks for many.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use postgres::{Client, NoTls};
 
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
-    ALONE, Database, connect, distinct, lacks, number, observe, pg_config, rows, sqlstate_of, start,
-    to_preload, value,
+    ALONE, Database, connect, distinct, lacks, leave_as_pg_upgrade, nullable, number, observe, pg_config,
+    rows, saver, sqlstate_of, start, to_preload, value,
 };
 
 const OBJECTS: &str = "
@@ -362,7 +362,169 @@ fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
     std::fs::remove_file(library).unwrap();
 }
 
-/// Of what they ask for, all pieces of 4 kB and more; the others are few and small.
+/// What reads, resets or makes something, and needs no argument that only a client could know.
+const FUNCTIONS: &[&str] = &[
+    "SELECT * FROM pgss_rs_stats",
+    "SELECT * FROM pgss_rs_stats(true, 100)",
+    "SELECT * FROM pgss_rs_stats(true, -1)",
+    "SELECT * FROM pgss_rs_stats_and_reset()",
+    "SELECT pgss_rs_text(queryid) FROM pgss_rs_stats(false)",
+    "SELECT * FROM pgss_rs_top",
+    "SELECT * FROM pgss_rs_errors()",
+    "SELECT * FROM pgss_rs_histogram()",
+    "SELECT pgss_rs_percentile(0, 0.9)",
+    "SELECT pgss_rs_percentile(0, 9)",
+    "SELECT * FROM pgss_rs_info",
+    "SELECT pgss_rs_reset(1, 1, 1)",
+    "SELECT pgss_rs_reset(0, 0, 0, true)",
+    "SELECT * FROM pgss_compat.pg_stat_statements",
+    "SELECT * FROM pgss_compat.pg_stat_statements(true)",
+    "SELECT * FROM pgss_compat.pg_stat_statements_info",
+    "SELECT pgss_compat.pg_stat_statements_reset(1, 1, 1)",
+    "SELECT pgss_rs_refresh_compat()",
+];
+
+/// Does nothing that lasts, but that memory may be refused; what it failed with.
+fn tried(session: &mut Client, sql: &str) -> Option<String> {
+    let done = session.batch_execute(&format!("BEGIN; {sql}; ROLLBACK"));
+    let code = done.err().map(|e| {
+        let code = e.code().unwrap_or_else(|| panic!("{sql}: {e}")).code().to_owned();
+        session.batch_execute("ROLLBACK").unwrap();
+        code
+    });
+    // expected of the calls with arguments out of range
+    code.filter(|code| !["22023", "22003"].contains(&code.as_str()))
+}
+
+fn assert_no_process_died(cluster: &Cluster) {
+    let log = cluster.log();
+    let bad = ["terminated by signal", "exited with exit code", "panicked", "memory allocation of", "PANIC"];
+    let lines: Vec<_> = log.lines().filter(|line| bad.iter().any(|bad| line.contains(bad))).collect();
+    assert!(lines.is_empty(), "{lines:#?}");
+}
+
+/// Everything that the library asks for is refused, down to the last byte.
+#[test]
+fn without_any_memory_of_rusts_functions_work_or_raise_an_error() {
+    let library = to_preload("failing_malloc");
+    let switch = library.with_extension("on");
+    let cluster = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC_IN_TEN", "10")
+        .setting("shared_preload_libraries", "pgss_rs")
+        .start()
+        .unwrap();
+    fill_with_all_kinds(&mut connect(&cluster, SUPERUSER));
+    std::fs::write(&switch, "").unwrap();
+    let mut session = connect(&cluster, SUPERUSER);
+    for sql in FUNCTIONS {
+        // what was taken out of the table is kept by Rust's means
+        let refused = sql.contains("stats_and_reset").then(|| "53200".to_owned());
+        assert_eq!(tried(&mut session, sql), refused, "{sql}");
+    }
+    leave_as_pg_upgrade(&mut session);
+    session.batch_execute("SELECT * FROM pgss_rs_info").unwrap();
+    assert_eq!(tried(&mut session, "SELECT pgss_rs_refresh_compat()"), None);
+    assert_no_process_died(&cluster);
+    drop(cluster);
+    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(switch).unwrap();
+}
+
+fn fill_with_all_kinds(session: &mut Client) {
+    session.batch_execute(&format!("CREATE EXTENSION pgss_rs; {OBJECTS}")).unwrap();
+    for n in 0..40 {
+        session.batch_execute(&distinct(n)).unwrap();
+    }
+    session.batch_execute(&format!("SELECT 1 AS long /* {} */", "x".repeat(50_000))).unwrap();
+    assert!(session.batch_execute("SELECT 1 / 0").is_err());
+}
+
+/// How many pieces of memory a process still gets: see failing_malloc.c.
+struct Limit(std::fs::File);
+
+impl Limit {
+    fn new(file: &std::path::Path) -> Self {
+        std::fs::write(file, [0; 8]).unwrap();
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        Limit(std::fs::File::options().read(true).write(true).open(file).unwrap())
+    }
+
+    fn set(&self, pid: i32, left: i32) {
+        self.0.write_all_at(&left.to_ne_bytes(), 4).unwrap();
+        self.0.write_all_at(&pid.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Ends it; whether anything was refused.
+    fn end(&self) -> bool {
+        self.0.write_all_at(&[0; 4], 0).unwrap();
+        let mut left = [0; 4];
+        self.0.read_exact_at(&mut left, 4).unwrap();
+        i32::from_ne_bytes(left) < 0
+    }
+}
+
+/// A session gets no more memory from some moment on, whoever asks for it, the server itself or the library: at every moment
+/// that there is in each function. And the process that saves likewise.
+#[test]
+fn memory_that_runs_out_at_any_moment_is_an_error_and_no_crash() {
+    let library = to_preload("failing_malloc");
+    let file = library.with_extension("limit");
+    let limit = Limit::new(&file);
+    let mut cluster = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment("PGSS_RS_FAILING_MALLOC_AFTER", file.to_str().unwrap())
+        .setting("shared_preload_libraries", "pgss_rs")
+        .setting("pgss_rs.save_interval", "1s")
+        .start()
+        .unwrap();
+    fill_with_all_kinds(&mut connect(&cluster, SUPERUSER));
+    let mut session = connect(&cluster, SUPERUSER);
+    let pid = number(&mut session, "SELECT pg_backend_pid()") as i32;
+    let mut refused = 0;
+    // a function with a SET clause makes the server itself end the session, in an orderly way
+    for sql in FUNCTIONS.iter().filter(|sql| !sql.contains("refresh_compat")) {
+        tried(&mut session, sql);
+        for left in 0.. {
+            limit.set(pid, left);
+            let done = session.batch_execute(sql);
+            let any = limit.end();
+            if let Err(e) = done {
+                let code = e.code().unwrap_or_else(|| panic!("{sql} with {left}: {e}")).code();
+                assert!(["53200", "22023", "22003"].contains(&code), "{sql} with {left}: {e:?}");
+                refused += u32::from(code == "53200");
+            }
+            if !any {
+                break;
+            }
+        }
+    }
+    assert!(refused > 50, "{refused}");
+
+    let process = saver(&mut cluster).unwrap();
+    let saved = |session: &mut Client| nullable(session, "SELECT last_saved FROM pgss_rs_info");
+    for left in [0, 1, 2, 5, 20] {
+        let lines = |cluster: &Cluster| cluster.log().matches("could not write file").count();
+        let before = (saved(&mut session), lines(&cluster));
+        limit.set(process, left);
+        while (saved(&mut session), lines(&cluster)) == before {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        limit.end();
+    }
+    let before = saved(&mut session);
+    while saved(&mut session) == before {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(saver(&mut cluster), Some(process));
+    assert_no_process_died(&cluster);
+    drop(cluster);
+    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(file).unwrap();
+}
+
+/// Of what they ask for, all pieces of 4 kB and more.
 #[test]
 fn readers_that_are_refused_memory_raise_an_error_and_break_nothing() {
     let library = to_preload("failing_malloc");
@@ -385,19 +547,17 @@ fn readers_that_are_refused_memory_raise_an_error_and_break_nothing() {
     std::fs::write(&switch, "").unwrap();
     for database in [SUPERUSER, "latin"] {
         let mut session = connect(&cluster, database);
-        for sql in [
-            "SELECT * FROM pgss_rs_stats",
-            "SELECT * FROM pgss_rs_stats_and_reset()",
-            "SELECT pgss_rs_text(queryid) FROM pgss_rs_stats(false)",
-            "SELECT * FROM pgss_compat.pg_stat_statements",
-        ] {
+        for sql in ["SELECT * FROM pgss_rs_stats_and_reset()", "SELECT * FROM pgss_rs_stats_and_reset(false)"]
+        {
             assert_eq!(sqlstate_of(&mut session, sql), "53200", "{sql}");
         }
-        // what needs less is had
+        // the others take the server's memory
         for sql in [
+            "SELECT * FROM pgss_rs_stats",
+            "SELECT pgss_rs_text(queryid) FROM pgss_rs_stats(false)",
+            "SELECT * FROM pgss_compat.pg_stat_statements",
             "SELECT * FROM pgss_rs_stats(false)",
             "SELECT * FROM pgss_rs_stats(true, 100)",
-            "SELECT * FROM pgss_rs_stats_and_reset(false) WHERE false",
             "SELECT * FROM pgss_rs_errors()",
             "SELECT * FROM pgss_rs_histogram()",
             "SELECT * FROM pgss_rs_info",

@@ -6,9 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use postgres::Client;
+
 use crate::cluster::{Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
-    connect, distinct, number, observe, pg_config, rows, start_with_pgss_rs, to_preload, value,
+    connect, distinct, nullable, number, observe, pg_config, rows, start_with_pgss_rs, to_preload, value,
 };
 
 fn file(cluster: &Cluster) -> PathBuf {
@@ -136,6 +138,61 @@ fn a_reset_is_not_undone_by_a_crash() {
     assert!(!file(&cluster).exists());
     cluster.restart(Shutdown::Immediate).unwrap();
     assert!(counted(&cluster).is_empty());
+}
+
+/// Of one statement, or of minima alone: the rest is kept.
+#[test]
+fn a_reset_of_a_part_is_not_undone_by_a_crash_once_it_was_saved() {
+    let mut cluster = start_with_pgss_rs(&[("pgss_rs.save_interval", "1d"), ("restart_after_crash", "on")]);
+    fill(&cluster);
+    cluster.restart(Shutdown::Fast).unwrap();
+    let before = counted(&cluster);
+    let mut observer = observe(&cluster);
+    let wait_until_saved = |observer: &mut Client, reset: &str| {
+        while value(observer, &format!("SELECT coalesce(last_saved >= '{reset}', false) FROM pgss_rs_info"))
+            == "f"
+        {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let one = "SELECT queryid FROM pgss_rs_stats WHERE query = 'SELECT $1, a FROM kept WHERE a <> $2'";
+    let reset = value(&mut observer, &format!("SELECT pgss_rs_reset(0, 0, ({one}))"));
+    wait_until_saved(&mut observer, &reset);
+    crash(&mut cluster);
+    let after = counted(&cluster);
+    assert_eq!(after.len(), before.len() - 1);
+    assert!(after.iter().all(|row| before.contains(row)));
+
+    let mut observer = observe(&cluster);
+    let reset = value(&mut observer, "SELECT pgss_rs_reset(0, 0, 0, true)");
+    wait_until_saved(&mut observer, &reset);
+    crash(&mut cluster);
+    let since = format!(
+        "SELECT count(*) FROM pgss_rs_stats WHERE query LIKE '%kept%' AND minmax_stats_since < '{reset}'"
+    );
+    assert_eq!(number(&mut observe(&cluster), &since), 0.0);
+    assert_eq!(counted(&cluster).len(), before.len() - 1);
+}
+
+/// However many: in between is a second at least.
+#[test]
+fn a_storm_of_resets_is_no_storm_of_saves() {
+    let cluster = start_with_pgss_rs(&[("pgss_rs.save_interval", "0")]);
+    let mut session = connect(&cluster, SUPERUSER);
+    let mut saves = std::collections::BTreeSet::new();
+    while saves.len() < 4 {
+        session.batch_execute("SELECT pgss_rs_reset(1, 1, 1)").unwrap();
+        saves.extend(nullable(&mut session, "SELECT extract(epoch FROM last_saved) FROM pgss_rs_info"));
+    }
+    let at: Vec<f64> = saves.iter().map(|at| at.parse().unwrap()).collect();
+    assert!(at.windows(2).all(|two| two[1] - two[0] >= 1.0), "{at:?}");
+}
+
+/// A backend is killed.
+fn crash(cluster: &mut Cluster) {
+    let mut session = connect(cluster, SUPERUSER);
+    let pid = number(&mut session, "SELECT pg_backend_pid()") as i32;
+    cluster.crash(pid).unwrap();
 }
 
 #[test]
