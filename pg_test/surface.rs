@@ -54,7 +54,7 @@ mod tests {
              evicted_total_exec_time_stderr double precision, evicted_rows bigint, evicted_errors bigint, \
              evicted_plans bigint, evicted_total_plan_time double precision, recording_ns double precision, \
              recording_share double precision, thinned_calls bigint, last_thinned timestamp with time zone, \
-             clock_source text, library_version text, \
+             last_saved timestamp with time zone, clock_source text, library_version text, \
              sql_version text, compat_current boolean"
         );
         let row = Spi::get_one::<bool>(

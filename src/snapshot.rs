@@ -330,7 +330,8 @@ mod tests {
         let json = r#"{"queryid":7,"from_the_future":[1,2],"counters":{"exec":{"calls":3.0},"more":1}}"#;
         let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
         let mut file = Vec::new();
-        write_line(&mut file, &Header::new(15)).unwrap();
+        write(&mut file, &Header::new(15), []).unwrap();
+        file.truncate(file.iter().position(|byte| *byte == b'\n').unwrap() + 1);
         file.extend_from_slice(line.as_bytes());
         let got = entries_of(&file).unwrap();
         assert_eq!((got.len(), got[0].queryid, got[0].counters.exec.calls), (1, 7, 3.0));

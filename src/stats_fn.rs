@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
             sees_all: privs::reads_all_stats(),
             user: server::user(),
             now,
-            text: Palloced::new(),
+            text: Palloced::empty(),
             clipped: false,
             text_of: None,
         }
@@ -277,7 +277,7 @@ fn pgss_rs_entry_text(text_of: i64) -> Option<Text> {
     if !privs::reads_all_stats() && body.key.userid != server::user() {
         return None;
     }
-    let mut text = Palloced::new();
+    let mut text = Palloced::empty();
     read_text(table, &body, None, &mut text);
     table.unchanged(slot, &body).then_some(Text(text, body.encoding))
 }
@@ -295,7 +295,7 @@ fn pgss_rs_text(queryid: i64, userid: pg_sys::Oid, dbid: pg_sys::Oid) -> Option<
         if !picked(&body.key) || !sees_all && body.key.userid != caller {
             continue;
         }
-        let mut text = Palloced::new();
+        let mut text = Palloced::empty();
         read_text(table, &body, None, &mut text);
         match table.unchanged(slot, &body).then_some(Text(text, body.encoding)) {
             Some(text) if !body.text.truncated => return Some(text),

@@ -19,7 +19,7 @@ pub struct Palloced<T> {
 
 impl<T: Copy> Palloced<T> {
     /// Takes no memory yet.
-    pub fn new() -> Self {
+    pub fn empty() -> Self {
         // SAFETY: a plain read of the backend's own variable.
         let context = unsafe { pg_sys::CurrentMemoryContext };
         Palloced { at: NonNull::dangling(), len: 0, room: 0, context }
@@ -27,10 +27,13 @@ impl<T: Copy> Palloced<T> {
 
     /// Makes room for so many more.
     pub fn reserve(&mut self, more: usize) {
-        let Some(needed) = self.len.checked_add(more).filter(|needed| *needed > self.room) else { return };
+        let needed = self.len.saturating_add(more);
+        if needed <= self.room {
+            return;
+        }
         let room = needed.max(2 * self.room).max(16);
         // what is too large for the server it refuses
-        let size = room.checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+        let size = room.saturating_mul(size_of::<T>());
         // SAFETY: the context is the call's, the old memory is of it; aligned for anything. Raises before anything changes.
         let at = unsafe {
             if self.room == 0 {
@@ -107,7 +110,7 @@ impl<T: Copy> Extend<T> for Palloced<T> {
 
 impl<T: Copy> FromIterator<T> for Palloced<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        let mut all = Palloced::new();
+        let mut all = Palloced::empty();
         all.extend(values);
         all
     }

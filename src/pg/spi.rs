@@ -12,7 +12,7 @@ pub fn run(statement: fmt::Arguments) {
 
 /// The first value of a query's first row, as text; `None` for NULL and where there is no row.
 pub fn value(query: fmt::Arguments) -> Option<Palloced<u8>> {
-    let mut copy = Palloced::new();
+    let mut copy = Palloced::empty();
     let there = execute(query, || {
         // SAFETY: the result of the query that was just executed, which is there until SPI is left.
         unsafe {
@@ -36,7 +36,7 @@ pub fn is_true(query: fmt::Arguments) -> bool {
 }
 
 fn execute<R>(statement: fmt::Arguments, result: impl FnOnce() -> R) -> R {
-    let mut text = Palloced::new();
+    let mut text = Palloced::empty();
     let _ = text.write_fmt(statement);
     // SAFETY: SPI is entered and left, or an ERROR ends the transaction, which leaves it.
     unsafe {

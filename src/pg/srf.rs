@@ -94,7 +94,7 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Rows {
             );
             let (store, desc) = ((*info).setResult, (*info).setDesc);
             let zero = pg_sys::Datum::from(raw::int64_to_numeric(0));
-            Rows { store, desc, row, used: 0, zero, datums: Palloced::new(), nulls: Palloced::new() }
+            Rows { store, desc, row, used: 0, zero, datums: Palloced::empty(), nulls: Palloced::empty() }
         }
     }
 
@@ -344,18 +344,13 @@ fn numeric(n: f64) -> Option<pg_sys::Datum> {
         // SAFETY: allocates the number in the current memory context.
         return Some(pg_sys::Datum::from(unsafe { raw::int64_to_numeric(n as i64) }));
     }
-    let mut digits = Palloced::new();
+    let mut digits = Palloced::empty();
     let _ = write!(digits, "{}", n as i128);
     let (digits, any, whole) = (digits.as_c_str().as_ptr().into(), 0usize.into(), (-1isize).into());
     // SAFETY: reads the C string, and makes of it a number in the current memory context.
-    Some(unsafe { raw::DirectFunctionCall3Coll(Some(numeric_in), pg_sys::InvalidOid, digits, any, whole) })
-}
-
-/// # Safety
-/// As any function in C.
-unsafe extern "C-unwind" fn numeric_in(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the caller's promise.
-    unsafe { raw::numeric_in(fcinfo) }
+    Some(unsafe {
+        raw::DirectFunctionCall3Coll(Some(raw::numeric_in), pg_sys::InvalidOid, digits, any, whole)
+    })
 }
 
 /// `bytes` as a text datum in the database's encoding. What cannot be converted is shown with a question mark for

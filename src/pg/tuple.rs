@@ -40,7 +40,7 @@ impl Form {
     /// # Safety
     /// From an SQL function, which is done with it before its memory goes.
     pub unsafe fn new(desc: &PgTupleDesc, places: &[usize]) -> Option<Self> {
-        let mut columns = Palloced::new();
+        let mut columns = Palloced::empty();
         for (n, column) in places.iter().zip(desc.iter()) {
             let width = match (column.attlen, column.attbyval) {
                 (1, true) => Width::One,
