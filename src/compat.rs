@@ -6,7 +6,7 @@
 
 use crate::columns;
 use crate::pg::srf::{Record, Rows, Value};
-use crate::pg::{catalog, server, spi};
+use crate::pg::{catalog, privs, server, spi};
 use crate::stats_fn::{self, Wanted};
 use pgrx::prelude::*;
 use std::fmt::{self, Display};
@@ -166,9 +166,10 @@ fn pgss_compat_stats(showtext: bool, mut rows: Rows) {
     stats_fn::add_rows(Wanted::executed(showtext), &mut rows);
 }
 
-/// Likewise, for the view.
+/// Likewise, for the view: for those who may execute the function that pg_stat_statements has its view made of.
 #[pg_extern(sql = false)]
 fn pgss_compat_entries(mut rows: Rows) {
+    privs::require_execute(c"pgss_compat", c"pg_stat_statements", pg_sys::BOOLOID);
     stats_fn::add_rows(Wanted::executed(true).late(), &mut rows);
 }
 

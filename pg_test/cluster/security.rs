@@ -84,6 +84,13 @@ const OBJECTS: &[Object] = &[
         true,
         Id,
     ),
+    // as with pg_stat_statements, of whose view it is a part
+    object(
+        "FUNCTION pgss_compat.pg_stat_statements(boolean)",
+        "pgss_compat.pg_stat_statements",
+        true,
+        Text,
+    ),
     object("TABLE pgss_compat.pg_stat_statements_info", "pgss_compat.pg_stat_statements_info", true, Nothing),
     object(
         "FUNCTION pgss_compat.pg_stat_statements_info()",

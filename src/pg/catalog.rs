@@ -26,6 +26,23 @@ pub fn has_columns<'a>(
     }
 }
 
+/// A function of one argument; `InvalidOid` where there is none.
+pub fn function(schema: &CStr, name: &CStr, argument: pg_sys::Oid) -> pg_sys::Oid {
+    // SAFETY: look-ups by name, of schemas without a look at rights; the vector is palloc'd.
+    unsafe {
+        let namespace = raw::get_namespace_oid(schema.as_ptr(), true);
+        let arguments = raw::buildoidvector(&argument, 1);
+        raw::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
+            pg_sys::Anum_pg_proc_oid as i16,
+            pg_sys::Datum::from(name.as_ptr()),
+            pg_sys::Datum::from(arguments),
+            pg_sys::Datum::from(namespace),
+            pg_sys::Datum::from(0usize),
+        )
+    }
+}
+
 /// The version of the extension's SQL objects in this database, in the current memory context; `None` where it was not
 /// created.
 pub fn extension_version<'a>(extension: &CStr) -> Option<&'a CStr> {

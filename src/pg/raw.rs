@@ -195,6 +195,29 @@ mod sql {
         ) -> c_int;
 
         pub fn has_privs_of_role(member: Oid, role: Oid) -> bool;
+        #[cfg(feature = "pg15")]
+        pub fn pg_proc_aclcheck(function: Oid, role: Oid, mode: pg_sys::AclMode) -> pg_sys::AclResult::Type;
+        #[cfg(not(feature = "pg15"))]
+        pub fn object_aclcheck(
+            class: Oid,
+            object: Oid,
+            role: Oid,
+            mode: pg_sys::AclMode,
+        ) -> pg_sys::AclResult::Type;
+        pub fn aclcheck_error(
+            error: pg_sys::AclResult::Type,
+            kind: pg_sys::ObjectType::Type,
+            name: *const c_char,
+        );
+        pub fn buildoidvector(oids: *const Oid, count: c_int) -> *mut pg_sys::oidvector;
+        pub fn GetSysCacheOid(
+            cache: c_int,
+            oid_column: i16,
+            first: Datum,
+            second: Datum,
+            third: Datum,
+            fourth: Datum,
+        ) -> Oid;
         pub fn get_namespace_oid(name: *const c_char, missing_ok: bool) -> Oid;
         pub fn get_relname_relid(name: *const c_char, namespace: Oid) -> Oid;
         pub fn get_attname(relation: Oid, number: i16, missing_ok: bool) -> *mut c_char;
