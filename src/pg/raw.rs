@@ -148,7 +148,6 @@ mod sql {
         ) -> MemoryContext;
         pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;
         pub fn MemoryContextAllocZero(context: MemoryContext, size: usize) -> *mut c_void;
-        pub fn MemoryContextReset(context: MemoryContext);
         pub fn repalloc(at: *mut c_void, size: usize) -> *mut c_void;
 
         pub fn InitMaterializedSRF(fcinfo: pg_sys::FunctionCallInfo, flags: u32);
