@@ -77,7 +77,9 @@ impl Histogram {
     #[inline(always)]
     pub fn add(&mut self, weight: f64, nanoseconds: f64) {
         let class = class(nanoseconds);
-        if self.only == class as u32 {
+        if self.only == MANY {
+            self.classes[class] += weight;
+        } else if self.only == class as u32 {
             self.calls += weight;
         } else {
             self.add_to(class, weight);

@@ -29,8 +29,12 @@ use crate::pg::xact::{self, TransactionHooks};
 use crate::sampling;
 
 static LEVEL: Local<i32> = Local::new(0);
-/// Whether the level is 1 for the deferred triggers of a commit.
-static COMMITTING: Local<bool> = Local::new(false);
+/// How the transaction will end, as far as that is not simple: [`COMMITTING`] and [`DEFERS`].
+static ENDING: Local<u8> = Local::new(0);
+/// The level is 1 for the deferred triggers of a commit.
+const COMMITTING: u8 = 1;
+/// Triggers may have been deferred to the commit.
+const DEFERS: u8 = 2;
 /// In one byte, as one look at it tells most statements all they need: [`SUSPECT`] and [`WATCHING`].
 static STATE: Local<u8> = Local::new(0);
 /// The level may be left over from what failed.
@@ -67,17 +71,19 @@ pub fn level() -> i32 {
 }
 
 /// The level of a statement that starts now: as [`level`], but never that of the client's statements in a trigger. The
-/// statements that a commit executes are under the draw that `draw` makes, at the first.
+/// statements that a commit executes are under the draw that `draw` makes, at the first. None of them is in the message's
+/// own string.
 #[inline(always)]
-pub fn level_of_statement(draw: impl FnOnce() -> f64) -> i32 {
+pub fn level_of_statement(statement: &Statement, draw: impl FnOnce() -> f64) -> i32 {
     let level = level();
-    if level == 0 && server::trigger_depth() > 0 { nest_in_commit(draw()) } else { level }
+    let in_commit = level == 0 && !statement.is_messages() && server::trigger_depth() > 0;
+    if in_commit { nest_in_commit(draw()) } else { level }
 }
 
 /// Back at `level` after a utility statement that counts as none, hence did not [`enter`]: what triggers execute in it
 /// is nested all the same.
 pub fn leave_uncounted(level: i32) {
-    COMMITTING.set(false);
+    ENDING.set(ENDING.get() & !COMMITTING);
     LEVEL.set(level);
 }
 
@@ -85,7 +91,7 @@ pub fn leave_uncounted(level: i32) {
 #[inline(never)]
 fn nest_in_commit(weight: f64) -> i32 {
     enter(0);
-    COMMITTING.set(true);
+    ENDING.set(ENDING.get() | COMMITTING);
     set_weight(weight);
     1
 }
@@ -209,8 +215,22 @@ fn placed_in_executing(statement: &Statement) -> Option<Statement> {
 #[cold]
 #[inline(never)]
 fn triggers_have_run() {
-    COMMITTING.set(false);
-    LEVEL.set(0);
+    if ENDING.replace(0) & COMMITTING != 0 {
+        LEVEL.set(0);
+    }
+}
+
+/// Triggers may have been deferred to the end of the transaction.
+#[inline(always)]
+pub fn may_defer() {
+    sampling::hold();
+    ENDING.set(ENDING.get() | DEFERS);
+}
+
+/// Whether the transaction may end with statements that are not the client's.
+#[inline(always)]
+pub fn defers() -> bool {
+    ENDING.get() & DEFERS != 0
 }
 
 fn settle_failures() {
@@ -224,8 +244,7 @@ struct Hooks;
 impl TransactionHooks for Hooks {
     #[inline(always)]
     fn committing() {
-        sampling::transaction_ends();
-        if COMMITTING.get() {
+        if ENDING.get() != 0 {
             triggers_have_run();
         }
     }

@@ -26,8 +26,6 @@ static DRAW: LocalRef<Option<Draw<Backend>>> = LocalRef::new(None);
 static SKIP: Local<u64> = Local::new(0);
 /// So many are not drawn after those.
 static HELD: Local<u64> = Local::new(0);
-/// Whether the transaction may end with statements that are not the client's.
-static DEFERS: Local<bool> = Local::new(false);
 /// Whether the rate was set since the last draw.
 static RESET: Local<bool> = Local::new(false);
 
@@ -74,28 +72,13 @@ pub fn skips_at_a_glance() -> bool {
 /// A statement that is not drawn begins, and those after it can be told at a glance.
 #[inline(always)]
 pub fn release() {
-    if !DEFERS.get() {
-        SKIP.set(HELD.replace(0));
-    }
+    SKIP.set(HELD.replace(0));
 }
 
 /// The statement that begins next may be under a draw that was made already, or none of the client's.
 #[inline(always)]
 pub fn hold() {
     HELD.set(HELD.get() + SKIP.replace(0));
-}
-
-/// Triggers may have been deferred to the end of the transaction.
-#[inline(always)]
-pub fn hold_until_end() {
-    hold();
-    DEFERS.set(true);
-}
-
-/// The transaction's triggers have run.
-#[inline(always)]
-pub fn transaction_ends() {
-    DEFERS.set(false);
 }
 
 /// What was drawn for the old rate is void.

@@ -8,7 +8,7 @@ use crate::cost::{self, Own, Turn};
 use crate::counters::{Event, Jit, Kind, Usage};
 use crate::guc::{self, Drawing};
 use crate::key::Key;
-use crate::pg::context::{Id, Watched};
+use crate::pg::context::{self, Id, Watched};
 use crate::pg::exec::{self, Execution, ExecutorHooks, Passes};
 use crate::pg::local::Local;
 use crate::pg::server;
@@ -53,7 +53,7 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn is_skipped() -> bool {
-        nesting::is_top() && sampling::skips_at_a_glance()
+        context::is_free() && sampling::skips_at_a_glance()
     }
 
     #[inline(always)]
@@ -110,11 +110,6 @@ impl ExecutorHooks for Hooks {
     #[inline(always)]
     fn passed(level: i32) {
         nesting::leave(level);
-    }
-
-    #[inline(always)]
-    fn is_clients(level: i32) -> bool {
-        level == 0
     }
 
     #[inline(always)]
@@ -182,15 +177,10 @@ impl ExecutorHooks for Hooks {
 
     #[inline(always)]
     fn starting(execution: Execution) -> Started {
-        let level = nesting::level_of_statement(draw_for_commit);
+        let level = nesting::level_of_statement(&execution.statement(), draw_for_commit);
         draw_at(level, true, || execution.statement());
         nesting::enter(level);
         Started::now(level)
-    }
-
-    #[inline(always)]
-    fn has_clients_started(started: &Started) -> bool {
-        started.level == 0
     }
 
     #[inline(always)]
@@ -262,7 +252,7 @@ impl ExecutorHooks for Hooks {
     }
 
     fn finishing(record: Option<&mut Record>) -> i32 {
-        sampling::hold_until_end();
+        nesting::may_defer();
         Self::running(record)
     }
 

@@ -137,7 +137,7 @@ fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
         return false; // nested in a commit
     }
     let skips = !sampling::is_bounded() && sampling::skips();
-    if skips {
+    if skips && !nesting::defers() {
         sampling::release();
     }
     skips

@@ -68,7 +68,7 @@ impl PlannerHooks for Planner {
     }
 
     fn starting(statement: Statement) -> i32 {
-        let level = nesting::level_of_statement(draw_for_commit);
+        let level = nesting::level_of_statement(&statement, draw_for_commit);
         draw_at(level, false, || statement);
         if level == 0 && matches!(guc::drawing(), Drawing::Some | Drawing::Timed) {
             sampling::hold();

@@ -76,11 +76,11 @@ impl UtilityHooks for Hooks {
 
     #[inline]
     fn starting(utility: Utility, identify: impl FnOnce() -> Identity) -> Span {
-        let level = nesting::level_of_statement(draw_for_commit);
+        let level = nesting::level_of_statement(&utility.statement, draw_for_commit);
         if utility.transaction {
             sampling::hold()
         } else {
-            sampling::hold_until_end()
+            nesting::may_defer()
         }
         let counts = server::MAJOR >= 17 || guc::tracks_utility();
         if counts {

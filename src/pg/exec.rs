@@ -51,16 +51,15 @@ pub trait ExecutorHooks: 'static {
     /// Whether an execution that starts now is certainly not looked at: then nothing is called for it but `passing`
     /// and `passed`, around the start and every run. This and the next are all that an idle module costs.
     fn start_passes() -> Passes;
-    /// Whether it is the client's, and passed by if its failing is noticed: told at a glance.
+    /// Whether one that is [`Passes::Undrawn`] certainly is, told at a glance, and the outermost context
+    /// [`is_free`](context::is_free).
     fn is_skipped() -> bool;
-    /// Whether one that is [`Passes::Undrawn`] is. Draws for it.
+    /// Whether it is. Draws for it.
     fn is_undrawn(execution: Execution) -> bool;
     /// Whether a run that has no record may be passed by likewise.
     fn run_passes(execution: Execution) -> Passes;
     fn passing() -> Self::Span;
     fn passed(span: Self::Span);
-    /// Whether that is around what the client itself sent.
-    fn is_clients(span: Self::Span) -> bool;
     /// Whether what runs now is in nothing else.
     fn is_top() -> bool;
     /// As `passing` and `passed`, around what the client itself sent.
@@ -82,8 +81,6 @@ pub trait ExecutorHooks: 'static {
     /// The execution has been recorded.
     fn measured(own: Self::Own, record: &Self::Record);
     fn starting(execution: Execution) -> Self::Started;
-    /// Whether the client itself sent what starts.
-    fn has_clients_started(started: &Self::Started) -> bool;
     /// Whether the execution is to have a record.
     fn started(execution: Execution, started: &mut Self::Started) -> bool;
     /// Fills the record, which has been another execution's before.
@@ -373,8 +370,8 @@ unsafe fn unrecorded<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, span: H::S
     }
 }
 
-/// The execution of the client's that started last, if it was passed by and watched as the outermost work. It is only
-/// compared with: it may be gone.
+/// The execution that started last, if it was the client's, passed by and watched as the outermost work. It is only compared
+/// with: it may be gone.
 static PASSED: Local<*mut pg_sys::QueryDesc> = Local::new(null_mut());
 
 /// A message is being raised in the work of an execution of the client's that is passed by.
@@ -437,19 +434,15 @@ unsafe extern "C-unwind" fn executor_start<H: ExecutorHooks>(query: *mut pg_sys:
     // over it.
     unsafe {
         let next = PREVIOUS_START.get().unwrap_or(raw::standard_ExecutorStart);
-        if context::is_free() && H::is_skipped() {
-            return start_passed::<H>(query, || next(query, eflags));
-        }
         match H::start_passes() {
             Passes::Yes => {}
             Passes::No => return start::<H>(query, eflags, next),
             Passes::Watched => return start_watched::<H>(query, eflags, next),
+            Passes::Undrawn if H::is_skipped() => return start_passed::<H>(query, eflags, next),
             Passes::Undrawn => return start_undrawn::<H>(query, eflags, next),
         }
+        PASSED.set(null_mut());
         let span = H::passing();
-        if H::is_clients(span) {
-            PASSED.set(null_mut());
-        }
         next(query, eflags);
         H::passed(span);
     }
@@ -465,21 +458,20 @@ unsafe fn start_undrawn<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags:
             return start::<H>(query, eflags, next);
         }
         if !context::is_free() {
-            PASSED.set(null_mut());
             return start_watched::<H>(query, eflags, next);
         }
-        start_passed::<H>(query, || next(query, eflags));
+        start_passed::<H>(query, eflags, next);
     }
 }
 
 /// # Safety
-/// As for `pass`.
-#[inline(always)]
-unsafe fn start_passed<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, work: impl FnOnce()) {
+/// As for the hook, where the outermost context [`is_free`](context::is_free).
+#[inline(never)]
+unsafe fn start_passed<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
     PASSED.set(query);
     H::passing_start();
     // SAFETY: the caller's promise.
-    unsafe { pass::<H>(query, work) };
+    unsafe { pass::<H>(query, || next(query, eflags)) };
     H::passed_start();
 }
 
@@ -487,6 +479,7 @@ unsafe fn start_passed<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, work: im
 /// As for the hook.
 #[inline(never)]
 unsafe fn start_watched<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
+    PASSED.set(null_mut());
     // SAFETY: as in `executor_start`.
     unsafe {
         let span = H::passing();
@@ -497,26 +490,15 @@ unsafe fn start_watched<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags:
 
 /// # Safety
 /// As for the hook.
-#[inline(always)]
-unsafe fn starting<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc) -> H::Started {
-    // SAFETY: as in `executor_start`.
-    let started = H::starting(unsafe { Execution::new(query) });
-    if H::has_clients_started(&started) {
-        PASSED.set(null_mut());
-    }
-    started
-}
-
-/// # Safety
-/// As for the hook.
 #[inline(never)]
 unsafe fn start<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags: i32, next: Start) {
+    PASSED.set(null_mut());
     // SAFETY: as in `executor_start`.
     unsafe {
         if H::is_measured() {
             return start_measured::<H>(query, eflags, next);
         }
-        let mut started = starting::<H>(query);
+        let mut started = H::starting(Execution::new(query));
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         if H::started(Execution::new(query), &mut started) {
             open::<H>(query, started, None);
@@ -533,7 +515,7 @@ unsafe fn start_measured<H: ExecutorHooks>(query: *mut pg_sys::QueryDesc, eflags
     unsafe {
         let mut own = H::Own::default();
         H::begin(&mut own);
-        let mut started = starting::<H>(query);
+        let mut started = H::starting(Execution::new(query));
         H::end(&mut own);
         context::watch(&H::watch(Execution::new(query), started), || next(query, eflags));
         H::begin(&mut own);
@@ -590,11 +572,11 @@ macro_rules! executor_run {
             // SAFETY: as in `executor_start`.
             unsafe {
                 let next = PREVIOUS_RUN.get().unwrap_or(raw::standard_ExecutorRun);
-                if query == PASSED.get() && H::is_top() && context::is_free() {
-                    return pass::<H>(query, || next(query, direction, count $(, $execute_once)?));
-                }
                 if !OPEN.get().is_null() {
                     return run::<H>(query, direction, count, $($execute_once,)? next);
+                }
+                if query == PASSED.get() && H::is_top() && context::is_free() {
+                    return run_passed::<H>(query, direction, count, $($execute_once,)? next);
                 }
                 match H::run_passes(Execution::new(query)) {
                     Passes::Yes => {}
@@ -629,6 +611,20 @@ macro_rules! executor_run {
                 work::<H>(query, node, span, || next(query, direction, count $(, $execute_once)?));
                 H::ran(Execution::new(query), span, Node::record(node));
             }
+        }
+
+        /// # Safety
+        /// As for the hook, where the outermost context [`is_free`](context::is_free).
+        #[inline(never)]
+        unsafe fn run_passed<H: ExecutorHooks>(
+            query: *mut pg_sys::QueryDesc,
+            direction: pg_sys::ScanDirection::Type,
+            count: u64,
+            $($execute_once: bool,)?
+            next: Run,
+        ) {
+            // SAFETY: as in `run`.
+            unsafe { pass::<H>(query, || next(query, direction, count $(, $execute_once)?)) };
         }
 
         /// # Safety

@@ -107,6 +107,12 @@ static PREVIOUS: Local<pg_sys::post_parse_analyze_hook_type> = Local::new(None);
 /// can fail to.
 static JUMBLES: Local<pg_sys::MemoryContext> = Local::new(core::ptr::null_mut());
 
+/// So many jumbles lie in there. One takes 1.6 kB, and as many as fit in the context's own block may stay until the next.
+static IN_JUMBLES: Local<u32> = Local::new(0);
+const MOST_JUMBLES: u32 = 4;
+/// Of a statement with more constants than the server makes room for at first nothing stays.
+const FEW_CONSTANTS: i32 = 32;
+
 /// Puts `H` after the hook that is there. Once, while the library is being preloaded.
 pub fn install<H: ParseHooks>() {
     // SAFETY: the postmaster's only thread, while it loads libraries.
@@ -282,27 +288,47 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         // SAFETY: used up at once.
         unsafe { server::circumstances(H::squashes(), H::era()) }.map(|now| memo.find(text, now))
     });
-    let sought = match sought.flatten() {
+    match sought.flatten() {
         Some(Ok(known)) => {
             query.queryId = known as RawQueryId;
-            return H::found(known);
+            H::found(known);
         }
-        Some(Err(sought)) => Some(sought),
-        None => None,
-    };
-    // SAFETY: a live query and its source; the context is empty, and is so again when nothing that is in it is used any
-    // more. An ERROR has the server choose another context, and what it leaves in this one goes before the next use.
+        // SAFETY: a live query and its source.
+        Some(Err(sought)) => in_jumbles(|| unsafe {
+            let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
+            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+            analysed::<H>(pstate, query, jumbled);
+            jumbled
+        }),
+        // SAFETY: likewise.
+        None => unsafe {
+            let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
+            analysed::<H>(pstate, query, jumbled);
+        },
+    }
+}
+
+/// Calls `jumbles` with [`JUMBLES`] for current memory. What it puts there may stay until the next call.
+#[inline(always)]
+fn in_jumbles(jumbles: impl FnOnce() -> Jumbled) {
+    // SAFETY: nothing that is in the context is used any more, nor will be what is put there, but for the jumble state here.
+    // An ERROR has the server choose another context, and with what it leaves in this one that counts as full.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
-        raw::MemoryContextReset(JUMBLES.get());
-        pg_sys::CurrentMemoryContext = JUMBLES.get();
-        let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
-        if let Some(sought) = sought {
-            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+        let mut there = IN_JUMBLES.replace(MOST_JUMBLES);
+        if there == MOST_JUMBLES {
+            raw::MemoryContextReset(JUMBLES.get());
+            there = 0;
         }
-        analysed::<H>(pstate, query, jumbled);
+        pg_sys::CurrentMemoryContext = JUMBLES.get();
+        let jumbled = jumbles();
         pg_sys::CurrentMemoryContext = context;
-        raw::MemoryContextReset(JUMBLES.get());
+        let is_large = jumbled.jstate.as_ref().is_some_and(|jumble| jumble.clocations_count > FEW_CONSTANTS);
+        if is_large {
+            raw::MemoryContextReset(JUMBLES.get());
+            there = 0;
+        }
+        IN_JUMBLES.set(there + u32::from(!is_large));
     }
 }
 
