@@ -284,15 +284,9 @@ pub const CALL_MS: f64 = 0.01;
 /// Dividing rounds to what the nanoseconds would be written as in milliseconds.
 pub const NS_PER_MS: f64 = 1e6;
 
-/// A time this much later than now, in microseconds, was told by a clock that ran ahead; less than that may have passed since
-/// a reader looked at the clock.
-const AHEAD: i64 = 60_000_000;
-
-/// Whether a time cannot be true.
-#[inline(always)]
-pub fn is_ahead(time: i64, now: i64) -> bool {
-    time > now.saturating_add(AHEAD)
-}
+/// An execution that began this much before the last one, in microseconds, shows that the clock ran ahead then (or that it
+/// took as long itself: until the next execution they cannot be told apart).
+const LONG: i64 = 24 * 3600 * 1_000_000;
 
 impl Counters {
     #[inline(always)]
@@ -339,7 +333,9 @@ impl Counters {
         if self.first_exec == 0 || at < self.first_exec {
             self.first_exec = at;
         }
-        self.last_exec = self.last_exec.max(at);
+        if at >= self.last_exec || self.last_exec.saturating_sub(at) > LONG {
+            self.last_exec = at;
+        }
     }
 
     #[inline(never)]
@@ -435,16 +431,6 @@ impl Counters {
         s.emission_time += w * j.emission_time;
         s.deform_count += w * j.deform_count;
         s.deform_time += w * j.deform_time;
-    }
-
-    /// Brings the times that are [`AHEAD`] of `now` to it. An execution that was timed by a clock that ran ahead would
-    /// else be the last for good.
-    pub fn mend(&mut self, now: i64) {
-        for time in [&mut self.first_exec, &mut self.last_exec] {
-            if is_ahead(*time, now) {
-                *time = now;
-            }
-        }
     }
 
     pub fn reset_minmax(&mut self) {

@@ -120,9 +120,8 @@ fn restore(table: &SharedTable) {
             "pgss_rs: file \"{FILE}\" is of PostgreSQL {theirs}; its statements may have other identifiers here"
         ));
     }
+    table.restore_totals(header.stats_reset, header.dealloc, header.evicted);
     let now = server::now();
-    // the clock may have been ahead
-    table.restore_totals(header.stats_reset.min(now), header.dealloc, header.evicted);
     let restored = entries.by_ref().filter(|e| table.restore(&e.body(), e.text.bytes(), now)).count() as u64;
     match entries.written {
         Some(written) if written == restored => {}

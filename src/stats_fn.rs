@@ -129,11 +129,7 @@ pub fn add_rows(wanted: Wanted, rows: &mut Rows) {
         check_for_interrupts();
         // not if it has gone while its text was being read
         if wanted.wants(body) && reader.read_text(slot, body) {
-            if body.is_ahead(reader.now) {
-                reader.add_mended(slot, body);
-            } else {
-                reader.add_row(body);
-            }
+            reader.add_row(body);
         }
     });
 }
@@ -156,9 +152,8 @@ fn pgss_rs_stats_and_reset(showtext: Option<bool>, query_len: Option<i32>, mut r
         }
         // the text first: what was taken is shown in any case
         if reader.read_text(slot, seen)
-            && let Some(mut body) = table.take(slot, seen, server::now())
+            && let Some(body) = table.take(slot, seen, server::now())
         {
-            body.mend(reader.now);
             taken::keep(&body);
             reader.add_row(&body);
         }
@@ -226,16 +221,14 @@ impl<'a> Reader<'a> {
         self.table.unchanged(slot, body)
     }
 
-    /// The clock has been ahead: what it left is corrected for good.
-    #[cold]
-    fn add_mended(&mut self, slot: u32, body: &Body) {
-        self.table.mend(slot, self.now);
-        let mut mended = *body;
-        mended.mend(self.now);
-        self.add_row(&mended);
+    fn add_row(&mut self, body: &Body) {
+        if body.is_ahead(self.now) {
+            return self.add_plain_row(&body.told_until(server::now()));
+        }
+        self.add_plain_row(body);
     }
 
-    fn add_row(&mut self, body: &Body) {
+    fn add_plain_row(&mut self, body: &Body) {
         let visible = self.may_see(body);
         let text = if visible { &self.text } else { HIDDEN };
         let text = self.wanted.texts.then_some(text);

@@ -185,15 +185,10 @@ impl Stripes<'_> {
 
     /// Starts min and max of `key`'s stripes anew.
     pub fn reset_minmax(&self, set: u32, key: &Key) {
-        self.change(set, key, Counters::reset_minmax);
-    }
-
-    /// Changes the counters in each stripe that is `key`'s.
-    pub fn change(&self, set: u32, key: &Key, change: impl Fn(&mut Counters)) {
         for stripe in self.of(set) {
             let Some(mut share) = stripe.0.try_lock_for(PATIENCE) else { continue };
             if share.used && share.key == *key {
-                change(&mut share.counters);
+                share.counters.reset_minmax();
             }
         }
     }

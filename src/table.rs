@@ -23,7 +23,7 @@
 //! The locks that sleep are the caller's, handed in as [`Locks`]: the server's LWLocks in production, the standard
 //! library's in tests.
 
-use crate::counters::{CALL_MS, Counters, Evicted, is_ahead};
+use crate::counters::{CALL_MS, Counters, Evicted};
 use crate::key::Key;
 use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -144,6 +144,9 @@ fn who(key: &Key) -> u64 {
     u64::from(key.userid) << 32 | u64::from(key.dbid)
 }
 
+/// Microseconds that a reader's look at the clock may be old.
+const AHEAD: i64 = 60_000_000;
+
 impl Body {
     /// The lock was found held; whether that happens often: 8 times in some 512 calls.
     fn is_contended(&mut self) -> bool {
@@ -196,25 +199,22 @@ impl Body {
         self.touched = self.touched.max(touched);
     }
 
-    /// Whether any of its times is one that cannot be, as a clock that ran ahead left it.
+    /// Whether any of its times lies further ahead of `now` than a reading takes: a clock ran ahead then, or does not now.
     #[inline(always)]
     pub fn is_ahead(&self, now: i64) -> bool {
         let Counters { first_exec, last_exec, .. } = self.counters;
-        [self.stats_since, self.minmax_stats_since, first_exec, last_exec].iter().any(|t| is_ahead(*t, now))
+        let ahead = now.saturating_add(AHEAD);
+        [self.stats_since, self.minmax_stats_since, first_exec, last_exec].iter().any(|time| *time > ahead)
     }
 
-    /// Brings such times to `now`. `minmax_stats_since` stays another than `stats_since` where it was.
-    pub fn mend(&mut self, now: i64) {
-        let reset_apart = self.minmax_stats_since != self.stats_since;
-        for time in [&mut self.stats_since, &mut self.minmax_stats_since] {
-            if is_ahead(*time, now) {
-                *time = now;
-            }
+    /// The same with none of its times after `now`.
+    pub fn told_until(&self, now: i64) -> Body {
+        let mut told = *self;
+        let Counters { first_exec, last_exec, .. } = &mut told.counters;
+        for time in [&mut told.stats_since, &mut told.minmax_stats_since, first_exec, last_exec] {
+            *time = now.min(*time);
         }
-        if reset_apart && self.minmax_stats_since == self.stats_since {
-            self.stats_since -= 1;
-        }
-        self.counters.mend(now);
+        told
     }
 
     #[inline(always)]
@@ -623,7 +623,6 @@ impl<L: Locks> Table<'_, L> {
             body.minmax_stats_since = saved.minmax_stats_since;
             body.counters = saved.counters;
             body.text.truncated |= saved.text.truncated;
-            body.mend(now);
         });
         matches!(made, Inserted::New(_))
     }
@@ -849,19 +848,6 @@ impl<L: Locks> Table<'_, L> {
             if let Some(set) = set {
                 self.stripes.reset_minmax(set, &key);
             }
-        }
-    }
-
-    /// Brings times of the entry in slot `n` that a clock ahead of time has left to `now`, as no later ones would replace
-    /// them.
-    #[cold]
-    pub fn mend(&self, n: u32, now: i64) {
-        let Some(mut body) = self.slots[n as usize].body.try_lock_for(PATIENCE) else { return };
-        body.mend(now);
-        let (key, set) = (body.key, body.set());
-        drop(body);
-        if let Some(set) = set {
-            self.stripes.change(set, &key, |counters| counters.mend(now));
         }
     }
 
@@ -1198,46 +1184,32 @@ pub mod tests {
     }
 
     const MINUTE: i64 = 60_000_000;
+    const DAY: i64 = 24 * 60 * MINUTE;
 
     #[test]
-    fn times_that_a_clock_ahead_has_left_are_mended_and_later_ones_count_again() {
+    fn a_clock_that_ran_ahead_is_forgotten_at_the_next_execution_and_told_as_now_until_then() {
         let o = Owned::new(10);
         let t = o.table();
-        let (now, ahead) = (5 * MINUTE, 1000 * MINUTE);
-        let n = t.update_or_insert(&key(1), NewEntry { now: ahead, ..NEW }, call_of(1, ahead)).unwrap();
-        assert!(t.bodies().next().unwrap().1.is_ahead(now));
-        t.mend(n, now);
-        assert_eq!(times(&t), [now; 4]);
-        t.update_or_insert(&key(1), NEW, call_of(1, now + 9)).unwrap();
-        assert_eq!(times(&t), [now, now, now, now + 9]);
-        // what may have passed since the reader looked at the clock is left alone
-        t.mend(n, now + 9 - MINUTE);
-        assert_eq!(times(&t), [now, now, now, now + 9]);
-    }
-
-    #[test]
-    fn times_in_stripes_are_mended_and_minima_that_began_anew_still_have() {
-        let o = Owned::new(10);
-        let t = o.table();
-        let (now, ahead) = (5 * MINUTE, 1000 * MINUTE);
+        let (now, ahead) = (5 * MINUTE, 2 * DAY);
         t.update_or_insert(&key(1), NewEntry { now: ahead, ..NEW }, call_of(1, ahead)).unwrap();
-        t.reset_minmax_where(ahead, |_| true);
-        let n = spread(&t, &key(1));
-        t.update_or_insert(&key(1), NEW, call_of(1, ahead)).unwrap();
-        t.mend(n, now);
-        assert_eq!(times(&t), [now - 1, now, now, now]);
-    }
-
-    #[test]
-    fn saved_times_that_lie_ahead_are_mended_when_they_are_restored() {
-        let o = Owned::new(10);
-        let t = o.table();
-        let ahead = 1000 * MINUTE;
-        let mut saved =
-            Body { key: key(1), stats_since: ahead, minmax_stats_since: ahead, ..Body::default() };
-        call_of(1, ahead)(&mut saved.counters);
-        assert!(t.restore(&saved, b"SELECT $1", MINUTE));
-        assert_eq!(times(&t), [MINUTE; 4]);
+        let told = || t.bodies().next().unwrap().1.told_until(now);
+        assert!(t.bodies().next().unwrap().1.is_ahead(now));
+        let Body { stats_since, minmax_stats_since, counters, .. } = told();
+        assert_eq!(
+            [stats_since, minmax_stats_since, counters.first_exec, counters.last_exec],
+            [now; 4],
+            "told, and not changed, as it may be this clock that is wrong"
+        );
+        assert_eq!(times(&t), [ahead; 4]);
+        t.update_or_insert(&key(1), NEW, call_of(1, now)).unwrap();
+        assert_eq!(times(&t), [ahead, ahead, now, now]);
+        // a statement that took an hour was not the last that began
+        t.update_or_insert(&key(1), NEW, call_of(1, now + 2 * MINUTE)).unwrap();
+        t.update_or_insert(&key(1), NEW, call_of(1, now + 1 - 60 * MINUTE)).unwrap();
+        assert_eq!(times(&t)[3], now + 2 * MINUTE);
+        // what passes while a reader reads is not ahead
+        let (_, body) = t.bodies().next().unwrap();
+        assert!(!Body { stats_since: now, minmax_stats_since: now, ..body }.is_ahead(now + MINUTE));
     }
 
     #[test]
