@@ -343,6 +343,7 @@ COMMENT ON FUNCTION pgss_rs_info() IS
 CREATE VIEW pgss_rs_info AS
     SELECT * FROM pgss_rs_info();
 
+GRANT EXECUTE ON FUNCTION pgss_rs_entry_text(bigint) TO PUBLIC;
 GRANT SELECT ON pgss_rs_stats TO PUBLIC;
 GRANT SELECT ON pgss_rs_top TO PUBLIC;
 GRANT SELECT ON pgss_rs_info TO PUBLIC;

@@ -353,6 +353,7 @@ COMMENT ON FUNCTION pgss_rs_reset(oid, oid, bigint, boolean) IS
 
 REVOKE ALL ON FUNCTION pgss_rs_reset(oid, oid, bigint, boolean) FROM PUBLIC;
 
+GRANT EXECUTE ON FUNCTION pgss_rs_entry_text(bigint) TO PUBLIC;
 GRANT SELECT ON pgss_rs_stats TO PUBLIC;
 GRANT SELECT ON pgss_rs_top TO PUBLIC;
 GRANT SELECT ON pgss_rs_info TO PUBLIC;

@@ -6,7 +6,7 @@
 
 use crate::columns;
 use crate::pg::srf::{Record, Rows, Value};
-use crate::pg::{catalog, privs, server, spi};
+use crate::pg::{catalog, message, privs, server, spi};
 use crate::stats_fn::{self, Wanted};
 use pgrx::prelude::*;
 use std::fmt::{self, Display};
@@ -40,6 +40,8 @@ fn create_view(major: u16, schema: &str) {
         "SETOF record",
         "pgss_compat_entries",
     );
+    // whatever the privileges are that functions have by default: the right to pg_stat_statements(boolean) is what it checks
+    spi::run(format_args!("GRANT EXECUTE ON {ENTRIES} TO PUBLIC"));
     let selected = fmt::from_fn(|f| {
         columns::contrib(major).enumerate().try_for_each(|(n, (name, _))| {
             f.write_str(if n == 0 { "" } else { ", " })?;
@@ -122,7 +124,13 @@ fn pgss_rs_refresh_compat_0_2() {
     let schema = spi::value(format_args!(
         "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'pgss_rs'"
     ));
-    let schema = schema.as_deref().and_then(|name| str::from_utf8(name).ok()).unwrap_or("public");
+    let Some(schema) = schema.as_deref().and_then(|name| str::from_utf8(name).ok()) else {
+        message::error(
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            format_args!("pgss_compat cannot be made for an extension in a schema with such a name"),
+            c"Create pgss_rs in a schema whose name is of ASCII characters.",
+        );
+    };
     match (is_current(), exists(ENTRIES)) {
         (true, true) => {}
         // in an update from 0.1.0: the function joins the extension of itself

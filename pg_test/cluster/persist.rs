@@ -156,8 +156,9 @@ fn a_reset_of_a_part_is_not_undone_by_a_crash_once_it_was_saved() {
         }
     };
     let one = "SELECT queryid FROM pgss_rs_stats WHERE query = 'SELECT $1, a FROM kept WHERE a <> $2'";
-    let reset = value(&mut observer, &format!("SELECT pgss_rs_reset(0, 0, ({one}))"));
-    wait_until_saved(&mut observer, &reset);
+    value(&mut observer, &format!("SELECT pgss_rs_reset(0, 0, ({one}))"));
+    let after_reset = value(&mut observer, "SELECT clock_timestamp()");
+    wait_until_saved(&mut observer, &after_reset);
     crash(&mut cluster);
     let after = counted(&cluster);
     assert_eq!(after.len(), before.len() - 1);
@@ -165,7 +166,8 @@ fn a_reset_of_a_part_is_not_undone_by_a_crash_once_it_was_saved() {
 
     let mut observer = observe(&cluster);
     let reset = value(&mut observer, "SELECT pgss_rs_reset(0, 0, 0, true)");
-    wait_until_saved(&mut observer, &reset);
+    let after_reset = value(&mut observer, "SELECT clock_timestamp()");
+    wait_until_saved(&mut observer, &after_reset);
     crash(&mut cluster);
     let since = format!(
         "SELECT count(*) FROM pgss_rs_stats WHERE query LIKE '%kept%' AND minmax_stats_since < '{reset}'"

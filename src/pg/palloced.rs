@@ -2,11 +2,15 @@
 //! ERROR jumps over those who use it; and where there is none, that is the server's own ERROR, `out of memory`.
 
 use super::raw;
+use crate::lock_rules;
 use core::ffi::CStr;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use pgrx::pg_sys;
 use std::fmt;
+
+/// Bytes that the server gives at a time, at most.
+pub const LARGEST: usize = 0x3fff_ffff;
 
 /// Values one after the other, as many as are added. For the length of a call: nothing keeps one for longer.
 pub struct Palloced<T> {
@@ -31,7 +35,9 @@ impl<T: Copy> Palloced<T> {
         if needed <= self.room {
             return;
         }
-        let room = needed.max(2 * self.room).max(16);
+        lock_rules::raising();
+        let largest = LARGEST / size_of::<T>().max(1);
+        let room = needed.max((2 * self.room).min(largest)).max(16);
         // what is too large for the server it refuses
         let size = room.saturating_mul(size_of::<T>());
         // SAFETY: the context is the call's, the old memory is of it; aligned for anything. Raises before anything changes.

@@ -2,6 +2,7 @@
 
 use super::palloced::Palloced;
 use super::raw;
+use crate::lock_rules;
 use crate::memo::Circumstances;
 use core::ffi::CStr;
 use pgrx::pg_sys;
@@ -173,6 +174,7 @@ pub fn is_session() -> bool {
 /// Ends the statement if it was cancelled. From an SQL function, whose frames are plain.
 #[inline]
 pub fn check_for_interrupts() {
+    lock_rules::raising();
     // SAFETY: as CHECK_FOR_INTERRUPTS does it; reads and calls nothing else.
     unsafe {
         if core::ptr::read_volatile(&raw const pg_sys::InterruptPending) != 0 {

@@ -1,10 +1,12 @@
 //! Set-returning functions that hand over all rows at once, as wide as they like. What they allocate is the server's, and
 //! nothing needs dropping, so an ERROR may jump out of any of it.
 
-use super::palloced::Palloced;
+use super::palloced::{self, Palloced};
 use super::raw;
 use super::tuple::Form;
+use crate::lock_rules;
 use core::ffi::CStr;
+use core::mem::ManuallyDrop;
 use pgrx::PgTupleDesc;
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::Datum;
@@ -290,7 +292,8 @@ impl Rows {
         let places = self.columns(place);
         // SAFETY: the set that is being made: its descriptor is there, and so is the memory that is current.
         let form = unsafe {
-            let desc = PgTupleDesc::from_pg_unchecked(self.desc);
+            // an ERROR may jump over it
+            let desc = ManuallyDrop::new(PgTupleDesc::from_pg_unchecked(self.desc));
             let known: Option<Palloced<usize>> = places.iter().copied().collect();
             known.and_then(|places| Form::new(&desc, &places))
         };
@@ -368,8 +371,8 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
         } else {
             raw::FindDefaultConversionProc(encoding, here)
         };
-        if conversion != pg_sys::InvalidOid {
-            let room = bytes.len() * pg_sys::MAX_CONVERSION_GROWTH as usize + 1;
+        let room = bytes.len() * pg_sys::MAX_CONVERSION_GROWTH as usize + 1;
+        if conversion != pg_sys::InvalidOid && room <= palloced::LARGEST {
             let (from, to) = (buffer(bytes.len() + 1), buffer(room));
             from[..bytes.len()].copy_from_slice(bytes);
             let taken = raw::pg_do_encoding_conversion_buf(
@@ -398,6 +401,7 @@ fn text(bytes: &[u8], encoding: i32) -> pg_sys::Datum {
 /// # Safety
 /// From an SQL function; not to be used for longer than the context is there.
 pub(super) unsafe fn buffer<'a>(len: usize) -> &'a mut [u8] {
+    lock_rules::raising();
     // SAFETY: as many bytes as asked for, all written, and nobody else's.
     unsafe {
         core::slice::from_raw_parts_mut(

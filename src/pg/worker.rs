@@ -80,9 +80,9 @@ pub fn wake(number: u32) {
     // SAFETY: in shared memory for the life of the server; the number is of a process that there was, as `started` was told.
     // Setting a latch neither waits nor raises.
     unsafe {
-        let processes = &*pg_sys::ProcGlobal;
-        if number < processes.allProcCount {
-            raw::SetLatch(&raw mut (*processes.allProcs.add(number as usize)).procLatch);
+        let processes = pg_sys::ProcGlobal;
+        if number < (*processes).allProcCount {
+            raw::SetLatch(&raw mut (*(*processes).allProcs.add(number as usize)).procLatch);
         }
     }
 }
