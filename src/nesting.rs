@@ -77,7 +77,7 @@ pub fn level() -> i32 {
 pub fn level_of_statement(statement: &Statement, draw: impl FnOnce() -> f64) -> i32 {
     let level = level();
     let in_commit = level == 0 && !statement.is_messages() && server::trigger_depth() > 0;
-    if in_commit { nest_in_commit(draw()) } else { level }
+    if in_commit { nest_in_commit(draw) } else { level }
 }
 
 /// Back at `level` after a utility statement that counts as none, hence did not [`enter`]: what triggers execute in it
@@ -89,10 +89,13 @@ pub fn leave_uncounted(level: i32) {
 
 #[cold]
 #[inline(never)]
-fn nest_in_commit(weight: f64) -> i32 {
+fn nest_in_commit(draw: impl FnOnce() -> f64) -> i32 {
     enter(0);
-    ENDING.set(ENDING.get() | COMMITTING);
-    set_weight(weight);
+    // level 0 again: a block failed before it had executed anything
+    if ENDING.get() & COMMITTING == 0 {
+        ENDING.set(ENDING.get() | COMMITTING);
+        set_weight(draw());
+    }
     1
 }
 

@@ -44,6 +44,8 @@ const SAMPLE: u32 = 8;
 /// the least may then be: see [`Table::victim`].
 const NEAR: f64 = 1.5;
 const RISE: f64 = 2.0;
+/// What new entries are worth is an average in which each has this part.
+const FRESH: f64 = 8.0;
 /// Bytes of a slot that tell what it is worth keeping; the first of them are what an update changes.
 const SCORED: usize = 288;
 const UPDATED: usize = 192;
@@ -236,6 +238,8 @@ pub struct State {
     hand: AtomicU32,
     /// About the least that an entry was worth that was evicted lately, as a double's bits.
     least: AtomicU64,
+    /// About what new entries are worth lately, likewise.
+    fresh: AtomicU64,
     entries: AtomicU32,
     dealloc: AtomicU64,
     stats_reset: AtomicI64,
@@ -304,6 +308,7 @@ impl Default for State {
             free: AtomicU64::new(u64::from(NONE)),
             hand: AtomicU32::new(0),
             least: AtomicU64::new(0),
+            fresh: AtomicU64::new(0),
             entries: AtomicU32::new(0),
             dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
@@ -665,11 +670,14 @@ impl<L: Locks> Table<'_, L> {
     fn publish(&self, room: Room, key: &Key, new: NewEntry, fill: impl FnOnce(&mut Body)) -> Inserted {
         let (n, text) = (room.slot, self.renew(room.gone, new.text));
         self.texts.fill(text, new.text);
+        let mut worth = 0.0;
         let filled = self.slots[n as usize].body.try_lock_for(PATIENCE).is_some_and(|mut body| {
             body.begin(key, &new, text);
             fill(&mut body);
+            worth = body.counters.score(new.now);
             true
         });
+        self.note_fresh(worth);
         let made = if filled { self.show(n, key) } else { Inserted::NoRoom };
         if !matches!(made, Inserted::New(_)) {
             // the slot was never seen by anyone
@@ -729,8 +737,9 @@ impl<L: Locks> Table<'_, L> {
     /// The entry worth least among a few that the hand comes to; or the first that is worth about as little as the least
     /// that went lately, without a look at the others, which take a cache miss each.
     ///
-    /// That least falls at once and rises by steps, each after a few with none so low among them: so a chance few of
-    /// entries that are all worth much do not make the next such one go while others are worth less.
+    /// That least falls at once and rises by steps, each after a few with none so low among them, but never above what new
+    /// entries are worth: so entries that are worth more than those go only as the least of a few, however many there are
+    /// side by side.
     fn victim(&self, now: i64) -> Option<(u32, Key)> {
         let least = f64::from_bits(self.state.least.load(Relaxed));
         let mut found: Option<(f64, u32, Key)> = None;
@@ -748,8 +757,16 @@ impl<L: Locks> Table<'_, L> {
             }
         }
         let (score, n, key) = found?;
-        self.set_least(least, score.min(RISE * least + CALL_MS));
+        let fresh = f64::from_bits(self.state.fresh.load(Relaxed));
+        self.set_least(least, score.min(RISE * least + CALL_MS).min(fresh));
         Some((n, key))
+    }
+
+    /// A new entry is worth so much. Of two at once one may count for nothing.
+    fn note_fresh(&self, worth: f64) {
+        let fresh = f64::from_bits(self.state.fresh.load(Relaxed));
+        let fresh = fresh + (worth - fresh) / FRESH;
+        self.state.fresh.store(fresh.to_bits(), Relaxed);
     }
 
     fn set_least(&self, from: f64, to: f64) {
@@ -1278,6 +1295,20 @@ pub mod tests {
         (1_000..200_000)
             .for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(50_000, 1)).is_some()));
         assert!((1..=200).all(|q| t.lookup(&key(q)).is_some() == much(q)));
+    }
+
+    #[test]
+    fn those_worth_the_same_that_were_made_one_after_the_other_outlive_a_flood() {
+        for worth_much in [50, 100] {
+            let o = Owned::new(100);
+            let t = o.table();
+            for q in 1..=10_000 {
+                let nanoseconds = if q <= worth_much { 100_000_000 } else { 50_000 };
+                assert!(t.update_or_insert(&key(q), NEW, call_of(nanoseconds, 1)).is_some());
+            }
+            let left = (1..=worth_much).filter(|q| t.lookup(&key(*q)).is_some()).count() as u64;
+            assert!(left >= worth_much - worth_much / 5, "{left} of {worth_much}");
+        }
     }
 
     #[test]

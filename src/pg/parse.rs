@@ -107,11 +107,10 @@ static PREVIOUS: Local<pg_sys::post_parse_analyze_hook_type> = Local::new(None);
 /// can fail to.
 static JUMBLES: Local<pg_sys::MemoryContext> = Local::new(core::ptr::null_mut());
 
-/// So many jumbles lie in there. One takes 1.6 kB, and as many as fit in the context's own block may stay until the next.
+/// So many jumbles lie in there. One takes 1.6 kB, and as many as fit in the context's first block stay until the next.
 static IN_JUMBLES: Local<u32> = Local::new(0);
 const MOST_JUMBLES: u32 = 4;
-/// Of a statement with more constants than the server makes room for at first nothing stays.
-const FEW_CONSTANTS: i32 = 32;
+const FIRST_BLOCK: pg_sys::Size = pg_sys::ALLOCSET_DEFAULT_INITSIZE as pg_sys::Size;
 
 /// Puts `H` after the hook that is there. Once, while the library is being preloaded.
 pub fn install<H: ParseHooks>() {
@@ -298,7 +297,6 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
             let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
             MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
             analysed::<H>(pstate, query, jumbled);
-            jumbled
         }),
         // SAFETY: likewise.
         None => unsafe {
@@ -310,9 +308,9 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
 
 /// Calls `jumbles` with [`JUMBLES`] for current memory. What it puts there may stay until the next call.
 #[inline(always)]
-fn in_jumbles(jumbles: impl FnOnce() -> Jumbled) {
-    // SAFETY: nothing that is in the context is used any more, nor will be what is put there, but for the jumble state here.
-    // An ERROR has the server choose another context, and with what it leaves in this one that counts as full.
+fn in_jumbles(jumbles: impl FnOnce()) {
+    // SAFETY: nothing that is in the context is used any more, nor will be what is put there. An ERROR
+    // has the server choose another context, and with what it leaves in this one that counts as full.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
         let mut there = IN_JUMBLES.replace(MOST_JUMBLES);
@@ -321,14 +319,15 @@ fn in_jumbles(jumbles: impl FnOnce() -> Jumbled) {
             there = 0;
         }
         pg_sys::CurrentMemoryContext = JUMBLES.get();
-        let jumbled = jumbles();
+        jumbles();
         pg_sys::CurrentMemoryContext = context;
-        let is_large = jumbled.jstate.as_ref().is_some_and(|jumble| jumble.clocations_count > FEW_CONSTANTS);
-        if is_large {
+        there += 1;
+        // long lists of constants take a block, or several, of their own
+        if (*JUMBLES.get()).mem_allocated > FIRST_BLOCK {
             raw::MemoryContextReset(JUMBLES.get());
             there = 0;
         }
-        IN_JUMBLES.set(there + u32::from(!is_large));
+        IN_JUMBLES.set(there);
     }
 }
 
