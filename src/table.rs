@@ -1299,10 +1299,10 @@ pub mod tests {
 
     #[test]
     fn those_worth_the_same_that_were_made_one_after_the_other_outlive_a_flood() {
-        for worth_much in [50, 100] {
-            let o = Owned::new(100);
+        for worth_much in [500, 1_000] {
+            let o = Owned::new(1_000);
             let t = o.table();
-            for q in 1..=10_000 {
+            for q in 1..=20_000 {
                 let nanoseconds = if q <= worth_much { 100_000_000 } else { 50_000 };
                 assert!(t.update_or_insert(&key(q), NEW, call_of(nanoseconds, 1)).is_some());
             }
