@@ -83,7 +83,7 @@ bench-results:
 	measure cost-now cost --workload now --clients 1 --duration 30 --arms off,pgss_rs,pgss_rs@0.01,pg_stat_statements; \
 	measure now-2-clients throughput --workload now --clients 2 --duration 40 --arms $$both; \
 	measure now-64-clients throughput --workload now --clients 64 --duration 40 --arms $$both; \
-	measure churn throughput --workload churn --clients 4 --duration 120 --arms $$both; \
+	measure churn throughput --workload churn --clients 4 --duration 160 --arms $$both; \
 	measure sweep-now sweep --workload now --clients 2 --duration 120; \
 	measure latency-select-only latency --workload select-only --rate-per-second 3000 --duration 120; \
 	cargo run --quiet --release --no-default-features --features load --example reading -- docs/results/reading/reading.json; \

@@ -333,7 +333,17 @@ impl Counters {
         if self.first_exec == 0 || at < self.first_exec {
             self.first_exec = at;
         }
-        if at >= self.last_exec || self.last_exec.saturating_sub(at) > LONG {
+        if at >= self.last_exec {
+            self.last_exec = at;
+        } else {
+            self.executed_before_last(at);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn executed_before_last(&mut self, at: i64) {
+        if self.last_exec.saturating_sub(at) > LONG {
             self.last_exec = at;
         }
     }

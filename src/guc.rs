@@ -114,6 +114,14 @@ pub fn drawing() -> Drawing {
 /// Nanoseconds from which on an execution is slow; kept likewise.
 static SLOW: Local<u64> = Local::new(u64::MAX);
 
+/// Whether recording may take only a part of the statements' time; kept likewise.
+static BOUNDED: Local<bool> = Local::new(false);
+
+#[inline(always)]
+pub fn is_bounded() -> bool {
+    BOUNDED.get()
+}
+
 /// Whether executions of this time are kept in any case.
 #[inline(always)]
 pub fn is_slow(nanoseconds: u64) -> bool {
@@ -152,6 +160,7 @@ impl Settings {
             Drawing::Some
         };
         DRAWING.set(drawing);
+        BOUNDED.set(self.max_overhead > 0.0);
         SLOW.set(u64::try_from(self.slow).map_or(u64::MAX, |ms| ms * 1_000_000));
         nesting::set_watching(drawing != Drawing::Nothing);
         sampling::settings_changed();

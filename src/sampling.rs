@@ -42,7 +42,7 @@ pub fn draw(queryid: impl FnOnce() -> u64) -> f64 {
         Drawing::Nothing => 0.0,
         _ if server::is_parallel_worker() => 0.0,
         Drawing::All => 1.0,
-        _ if is_bounded() => draw_within_budget(queryid()),
+        _ if guc::is_bounded() => draw_within_budget(queryid()),
         _ if skips() => 0.0,
         _ => draw_at(guc::sample_rate()),
     }
@@ -90,12 +90,6 @@ pub fn settings_changed() {
 
 static BUDGET: LocalRef<Option<Budget>> = LocalRef::new(None);
 
-/// Whether recording may take only a part of the statements' time.
-#[inline(always)]
-pub fn is_bounded() -> bool {
-    guc::max_overhead() > 0.0
-}
-
 #[inline(never)]
 fn draw_within_budget(queryid: u64) -> f64 {
     let rate = guc::sample_rate();
@@ -142,7 +136,7 @@ fn with_budget<R>(f: impl FnOnce(&mut Budget) -> R) -> Option<R> {
 /// What a nested statement is worth that starts under a draw of this weight: that, or more or 0 if it is thinned once more.
 #[inline(always)]
 pub fn weight_of_nested(queryid: u64, drawn: f64) -> f64 {
-    if drawn > 0.0 && is_bounded() && guc::drawing() != Drawing::All {
+    if drawn > 0.0 && guc::is_bounded() && guc::drawing() != Drawing::All {
         drawn * thin(queryid, 1.0)
     } else {
         drawn
@@ -152,7 +146,7 @@ pub fn weight_of_nested(queryid: u64, drawn: f64) -> f64 {
 /// A statement of the client's was recorded.
 #[inline(always)]
 pub fn took(weight: f64, nanoseconds: u64) {
-    if is_bounded() {
+    if guc::is_bounded() {
         with_budget(|b| b.took(weight, nanoseconds));
     }
 }

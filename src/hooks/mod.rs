@@ -136,7 +136,7 @@ fn not_drawn(statement: impl FnOnce() -> Statement) -> bool {
     } else if server::trigger_depth() > 0 {
         return false; // nested in a commit
     }
-    let skips = !sampling::is_bounded() && sampling::skips();
+    let skips = !guc::is_bounded() && sampling::skips();
     if skips && !nesting::defers() {
         sampling::release();
     }

@@ -57,8 +57,7 @@ impl PlannerHooks for Planner {
         if matches!(drawing, Drawing::Some | Drawing::Timed)
             || guc::tracks_planning()
             || !nesting::is_certain()
-            || nesting::is_top() && nesting::defers()
-        // it may be the commit's
+            || nesting::defers()
         {
             return Passes::No;
         }
