@@ -47,25 +47,31 @@ impl Watched for Planned<'_> {
     }
 }
 
+/// The level of what is planned, which has this weight if it is the client's; it is entered.
+#[inline(always)]
+fn enter_with(weight: f64) -> i32 {
+    let level = nesting::enter_next();
+    if level == 0 {
+        nesting::set_weight(weight);
+    }
+    level
+}
+
 impl PlannerHooks for Planner {
     type Span = Span;
     type Watch<'a> = Planned<'a>;
 
     #[inline(always)]
     fn passes() -> Passes {
-        let drawing = guc::drawing();
-        if matches!(drawing, Drawing::Some | Drawing::Timed)
-            || guc::tracks_planning()
-            || !nesting::is_certain()
-            || nesting::defers()
-        {
-            return Passes::No;
+        let certain = nesting::is_certain();
+        match guc::drawing() {
+            Drawing::Nothing if certain => Passes::Yes(enter_with(0.0)),
+            // where triggers may be deferred, it may be the commit's
+            Drawing::All if certain && !guc::tracks_planning() && !nesting::defers() => {
+                Passes::Watched(enter_with(1.0))
+            }
+            _ => Passes::No,
         }
-        let level = nesting::enter_next();
-        if level == 0 {
-            nesting::set_weight(f64::from(u8::from(drawing == Drawing::All)));
-        }
-        if drawing == Drawing::All { Passes::Watched(level) } else { Passes::Yes(level) }
     }
 
     fn starting(statement: Statement) -> i32 {
