@@ -50,7 +50,7 @@ pub fn zipfian(rng: &mut Xoshiro256PlusPlus, low: i64, high: i64, parameter: f64
         let rank = u.powf(-1.0 / less_one).floor();
         let t = (1.0 + 1.0 / rank).powf(less_one);
         if v * rank * (t - 1.0) / (b - 1.0) <= t / b && rank <= size {
-            return low - 1 + rank as i64;
+            return low.saturating_add(rank as i64 - 1).min(high);
         }
     }
 }
@@ -155,6 +155,14 @@ mod tests {
             counts[(draw(&mut rng) - low) as usize] += 1.0 / DRAWS as f64;
         }
         counts
+    }
+
+    #[test]
+    fn ranks_begin_at_the_lowest_number_there_is() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let drawn: Vec<i64> = (0..200).map(|_| zipfian(&mut rng, i64::MIN, i64::MIN + 2, 1.5)).collect();
+        assert!((0..3).all(|rank| drawn.contains(&(i64::MIN + rank))));
+        assert!(drawn.iter().all(|n| *n <= i64::MIN + 2));
     }
 
     #[test]
