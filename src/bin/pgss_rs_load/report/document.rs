@@ -360,6 +360,28 @@ pub fn percentile_of(distribution: &[(u64, u64)], share: f64) -> Option<f64> {
 }
 
 #[cfg(test)]
+impl ArmLatency {
+    /// An arm of a run at 100 a second, with these percentiles.
+    pub fn example(name: &str, held: bool, percentiles: Vec<PercentileOf>) -> Self {
+        ArmLatency {
+            arm: name.to_owned(),
+            intended: 1000,
+            completed: 990,
+            unserved: 0,
+            achieved: 99.0,
+            held,
+            backlog: 0,
+            mean: 0.5,
+            max: 2.0,
+            driver_late_p99: 0.01,
+            percentiles,
+            distribution: Vec::new(),
+            watched: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -203,21 +203,7 @@ mod tests {
 
     #[test]
     fn whether_all_machines_held_the_rate_is_said() {
-        let arm = |name: &str, held| ArmLatency {
-            arm: name.to_owned(),
-            intended: 1000,
-            completed: 990,
-            unserved: 0,
-            achieved: 99.0,
-            held,
-            backlog: 0,
-            mean: 0.5,
-            max: 2.0,
-            driver_late_p99: 0.01,
-            percentiles: Vec::new(),
-            distribution: Vec::new(),
-            watched: None,
-        };
+        let arm = |name: &str, held| ArmLatency::example(name, held, Vec::new());
         let latency = |held| Latency {
             rate: 100.0,
             arrivals: "poisson".to_owned(),

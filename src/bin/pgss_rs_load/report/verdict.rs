@@ -175,20 +175,8 @@ mod tests {
             noise: interval(0.0, 0.03),
             finding: compared.then_some(document::Finding::NoDifference { smallest: Some(0.035) }),
         };
-        let arm = |(name, held, compared): (&str, bool, bool)| ArmLatency {
-            arm: name.to_owned(),
-            intended: 1000,
-            completed: 990,
-            unserved: 0,
-            achieved: 99.0,
-            held,
-            backlog: 0,
-            mean: 0.5,
-            max: 2.0,
-            driver_late_p99: 0.01,
-            percentiles: vec![percentile(compared)],
-            distribution: Vec::new(),
-            watched: None,
+        let arm = |(name, held, compared): (&str, bool, bool)| {
+            ArmLatency::example(name, held, vec![percentile(compared)])
         };
         let arms = vec![arm(("off", held[0], false)), arm(("pgss_rs", held[1], true))];
         Latency {
