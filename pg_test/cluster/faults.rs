@@ -5,6 +5,7 @@
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::cluster::{Cluster, SUPERUSER, Shutdown};
+use crate::cluster::{Builder, Cluster, SUPERUSER, Shutdown};
 use crate::servers::{
     ALONE, Database, connect, distinct, lacks, leave_as_pg_upgrade, nullable, number, observe, pg_config,
     rows, saver, sqlstate_of, start, to_preload, value,
@@ -320,17 +321,21 @@ fn without_memory_a_session_goes_on_and_so_does_its_counting() {
     assert_eq!(calls(&db, "SELECT catches()", false), 0.0);
 }
 
+/// A server whose malloc fails as the file says that is named in this variable, and the file.
+fn with_failing_malloc(variable: &str) -> (Builder, PathBuf) {
+    let library = to_preload("failing_malloc");
+    let file = library.with_extension("file");
+    let builder = Cluster::builder(pg_config())
+        .environment("LD_PRELOAD", library.to_str().unwrap())
+        .environment(variable, file.to_str().unwrap())
+        .setting("shared_preload_libraries", "pgss_rs");
+    (builder, file)
+}
+
 #[test]
 fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
-    let library = to_preload("failing_malloc");
-    let switch = library.with_extension("on");
-    let cluster = Cluster::builder(pg_config())
-        .environment("LD_PRELOAD", library.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
-        .setting("shared_preload_libraries", "pgss_rs")
-        .setting("pgss_rs.max", "100")
-        .start()
-        .unwrap();
+    let (builder, switch) = with_failing_malloc("PGSS_RS_FAILING_MALLOC");
+    let cluster = builder.setting("pgss_rs.max", "100").start().unwrap();
     connect(&cluster, SUPERUSER).batch_execute(&format!("CREATE EXTENSION pgss_rs; {OBJECTS}")).unwrap();
     std::fs::write(&switch, "").unwrap();
     for round in 0..12 {
@@ -359,7 +364,7 @@ fn hooks_that_are_refused_memory_record_less_and_break_nothing() {
         2.0
     );
     drop(cluster);
-    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(switch.with_extension("so")).unwrap();
 }
 
 /// What reads, resets or makes something, and needs no argument that only a client could know.
@@ -406,15 +411,8 @@ fn assert_no_process_died(cluster: &Cluster) {
 /// Everything that the library asks for is refused, down to the last byte.
 #[test]
 fn without_any_memory_of_rusts_functions_work_or_raise_an_error() {
-    let library = to_preload("failing_malloc");
-    let switch = library.with_extension("on");
-    let cluster = Cluster::builder(pg_config())
-        .environment("LD_PRELOAD", library.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC_IN_TEN", "10")
-        .setting("shared_preload_libraries", "pgss_rs")
-        .start()
-        .unwrap();
+    let (builder, switch) = with_failing_malloc("PGSS_RS_FAILING_MALLOC");
+    let cluster = builder.environment("PGSS_RS_FAILING_MALLOC_IN_TEN", "10").start().unwrap();
     fill_with_all_kinds(&mut connect(&cluster, SUPERUSER));
     std::fs::write(&switch, "").unwrap();
     let mut session = connect(&cluster, SUPERUSER);
@@ -428,7 +426,7 @@ fn without_any_memory_of_rusts_functions_work_or_raise_an_error() {
     assert_eq!(tried(&mut session, "SELECT pgss_rs_refresh_compat()"), None);
     assert_no_process_died(&cluster);
     drop(cluster);
-    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(switch.with_extension("so")).unwrap();
     std::fs::remove_file(switch).unwrap();
 }
 
@@ -469,16 +467,9 @@ impl Limit {
 /// that there is in each function. And the process that saves likewise.
 #[test]
 fn memory_that_runs_out_at_any_moment_is_an_error_and_no_crash() {
-    let library = to_preload("failing_malloc");
-    let file = library.with_extension("limit");
+    let (builder, file) = with_failing_malloc("PGSS_RS_FAILING_MALLOC_AFTER");
     let limit = Limit::new(&file);
-    let mut cluster = Cluster::builder(pg_config())
-        .environment("LD_PRELOAD", library.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC_AFTER", file.to_str().unwrap())
-        .setting("shared_preload_libraries", "pgss_rs")
-        .setting("pgss_rs.save_interval", "1s")
-        .start()
-        .unwrap();
+    let mut cluster = builder.setting("pgss_rs.save_interval", "1s").start().unwrap();
     fill_with_all_kinds(&mut connect(&cluster, SUPERUSER));
     let mut session = connect(&cluster, SUPERUSER);
     let pid = number(&mut session, "SELECT pg_backend_pid()") as i32;
@@ -520,22 +511,15 @@ fn memory_that_runs_out_at_any_moment_is_an_error_and_no_crash() {
     assert_eq!(saver(&mut cluster), Some(process));
     assert_no_process_died(&cluster);
     drop(cluster);
-    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(file.with_extension("so")).unwrap();
     std::fs::remove_file(file).unwrap();
 }
 
 /// Of what they ask for, all pieces of 4 kB and more.
 #[test]
 fn readers_that_are_refused_memory_raise_an_error_and_break_nothing() {
-    let library = to_preload("failing_malloc");
-    let switch = library.with_extension("on");
-    let mut cluster = Cluster::builder(pg_config())
-        .environment("LD_PRELOAD", library.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC", switch.to_str().unwrap())
-        .environment("PGSS_RS_FAILING_MALLOC_FROM", "4096")
-        .setting("shared_preload_libraries", "pgss_rs")
-        .start()
-        .unwrap();
+    let (builder, switch) = with_failing_malloc("PGSS_RS_FAILING_MALLOC");
+    let mut cluster = builder.environment("PGSS_RS_FAILING_MALLOC_FROM", "4096").start().unwrap();
     let mut session = connect(&cluster, SUPERUSER);
     let latin = "ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
     session.batch_execute("CREATE EXTENSION pgss_rs").unwrap();
@@ -573,7 +557,7 @@ fn readers_that_are_refused_memory_raise_an_error_and_break_nothing() {
     cluster.restart(Shutdown::Fast).unwrap();
     assert_eq!(number(&mut connect(&cluster, SUPERUSER), counted), 1.0);
     drop(cluster);
-    std::fs::remove_file(library).unwrap();
+    std::fs::remove_file(switch.with_extension("so")).unwrap();
 }
 
 /// Decoding begins and rolls back a subtransaction of its own, whatever comes of it.
