@@ -7,6 +7,8 @@
 use crate::histogram::Histogram;
 use crate::variance::Shared;
 use serde::{Deserialize, Serialize};
+use std::mem::offset_of;
+use std::ops::Range;
 
 /// Number of block counters, in the order of the server's `BufferUsage`: shared hit, read, dirtied, written; local
 /// hit, read, dirtied, written; temp read, written.
@@ -268,14 +270,35 @@ pub struct Counters {
     /// The estimated variances of `exec.calls` and, ms^2, of `exec.total`; see [`crate::variance`].
     pub calls_variance: f64,
     pub time_variance: f64,
+    #[serde(skip, default = "Used::perhaps")]
+    pub used: Used,
+    /// Of execution times.
+    pub histogram: Histogram,
+    // then what is nothing as long as `used` says so
     pub blocks: [f64; BLOCKS],
     pub timers: [f64; TIMERS],
     pub wal: [f64; WAL],
     pub jit: Jit,
     /// Parallel workers planned for and launched.
     pub workers: [f64; 2],
-    /// Of execution times.
-    pub histogram: Histogram,
+}
+
+/// Whether an entry's counters of blocks, WAL, JIT compilation and workers may be other than 0. Many an entry that is soon
+/// evicted has none, and then these cache lines are left alone.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Used(bool);
+
+impl Used {
+    fn perhaps() -> Self {
+        Used(true)
+    }
+}
+
+/// It tells nothing that the counters do not.
+impl PartialEq for Used {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What a call is worth, in time spent, for [`Counters::score`].
@@ -289,6 +312,11 @@ pub const NS_PER_MS: f64 = 1e6;
 const LONG: i64 = 24 * 3600 * 1_000_000;
 
 impl Counters {
+    /// Bytes of it that every execution changes, and those of the histogram as far as it is of one class.
+    pub const UPDATED: Range<usize> = 0..offset_of!(Counters, failures);
+    pub const HISTOGRAM: Range<usize> =
+        offset_of!(Counters, histogram)..offset_of!(Counters, histogram) + Histogram::HEAD;
+
     #[inline(always)]
     pub fn add(&mut self, e: &Event) {
         // signed ones convert in one instruction
@@ -312,6 +340,7 @@ impl Counters {
             self.add_usage(w, usage);
         }
         if e.workers != [0, 0] {
+            self.used = Used(true);
             for (sum, n) in self.workers.iter_mut().zip(e.workers) {
                 *sum += w * f64::from(n);
             }
@@ -350,6 +379,7 @@ impl Counters {
 
     #[inline(never)]
     fn add_usage(&mut self, w: f64, u: &Usage) {
+        self.used = Used(true);
         for (sum, x) in self.blocks.iter_mut().zip(u.blocks) {
             *sum += w * x as f64;
         }
@@ -377,6 +407,14 @@ impl Counters {
             self.first_exec = other.first_exec;
         }
         self.last_exec = self.last_exec.max(other.last_exec);
+        self.failures.merge(&other.failures);
+        self.histogram.merge(&other.histogram);
+        if other.used.0 {
+            self.merge_used(other);
+        }
+    }
+
+    fn merge_used(&mut self, other: &Counters) {
         fn add<const N: usize>(sums: &mut [f64; N], more: &[f64; N]) {
             sums.iter_mut().zip(more).for_each(|(sum, x)| *sum += x);
         }
@@ -385,8 +423,7 @@ impl Counters {
         add(&mut self.wal, &other.wal);
         add(&mut self.workers, &other.workers);
         self.add_jit(1.0, &other.jit);
-        self.failures.merge(&other.failures);
-        self.histogram.merge(&other.histogram);
+        self.used = Used(true);
     }
 
     /// Begins anew with nothing counted, and leaves alone what need not be written for that.
@@ -401,14 +438,23 @@ impl Counters {
         // field by field, as the histogram would be copied twice
         #[rustfmt::skip]
         let Counters {
-            exec, rows, sampled_calls, first_exec, last_exec, failures, plan, calls_variance, time_variance, blocks,
-            timers, wal, jit, workers, histogram: _,
+            exec, rows, sampled_calls, first_exec, last_exec, failures, plan, calls_variance, time_variance, used, ..
         } = *from;
         (self.exec, self.rows, self.sampled_calls) = (exec, rows, sampled_calls);
         (self.first_exec, self.last_exec, self.failures, self.plan) = (first_exec, last_exec, failures, plan);
         (self.calls_variance, self.time_variance) = (calls_variance, time_variance);
-        (self.blocks, self.timers, self.wal) = (blocks, timers, wal);
-        (self.jit, self.workers) = (jit, workers);
+        if used.0 || self.used.0 {
+            let Counters { blocks, timers, wal, jit, workers, .. } = *from;
+            (self.blocks, self.timers, self.wal) = (blocks, timers, wal);
+            (self.jit, self.workers) = (jit, workers);
+        }
+        self.used = used;
+    }
+
+    /// Whether any of the counters behind the histogram may be other than 0.
+    #[inline(always)]
+    pub fn is_used(&self) -> bool {
+        self.used.0
     }
 
     /// One execution's square, and its products with those before it that shared its draw.
@@ -430,6 +476,7 @@ impl Counters {
 
     #[cold]
     fn add_jit(&mut self, w: f64, j: &Jit) {
+        self.used = Used(true);
         let s = &mut self.jit;
         s.functions += w * j.functions;
         s.generation_time += w * j.generation_time;
@@ -567,6 +614,49 @@ mod tests {
         let before = merged;
         merged.merge(&Counters::default());
         assert_eq!(merged, before);
+    }
+
+    #[test]
+    fn what_was_used_is_cleared_copied_and_merged_each_kind_by_itself() {
+        let usage = Usage { blocks: [1; BLOCKS], timers: [2; TIMERS], wal: [3; WAL] };
+        let jit = Jit { functions: 1.0, ..Jit::default() };
+        let failure =
+            Failure { weight: 1.0, time_weight: 1.0, nanoseconds: 1, sqlstate: Failure::CANCELED, at: 1 };
+        let nothing = Counters::default();
+        let counted = |event: Event| {
+            let mut c = nothing;
+            c.add(&event);
+            c
+        };
+        let mut failed = nothing;
+        failed.add_failure(&failure);
+        let of_a_file: Counters = serde_json::from_str(r#"{"blocks": [1,2,3,4,5,6,7,8,9,10]}"#).unwrap();
+        let all = [
+            nothing,
+            counted(exec(1.0, 1.0, 1)),
+            counted(exec(2.0, 1.0, 1)),
+            counted(Event { usage: Some(&usage), ..exec(1.0, 1.0, 0) }),
+            counted(Event { usage: Some(&usage), kind: Kind::Plan, ..exec(1.0, 1.0, 0) }),
+            counted(Event { jit: Some(&jit), ..exec(1.0, 1.0, 0) }),
+            counted(Event { workers: [2, 1], ..exec(1.0, 1.0, 0) }),
+            failed,
+            of_a_file,
+        ];
+        for from in &all {
+            let mut cleared = *from;
+            cleared.clear();
+            assert_eq!(cleared, nothing);
+            let mut merged = cleared;
+            merged.merge(from);
+            assert_eq!(merged, *from);
+            for over in &all {
+                let mut copy = *over;
+                copy.copy_in_brief(from);
+                assert_eq!(copy, Counters { histogram: over.histogram, ..*from });
+                copy.clear();
+                assert_eq!(copy, nothing);
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! of sampled statements, of several entries or of several servers are added class by class.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::mem::offset_of;
 
 pub const CLASSES: usize = 128;
 const PER_DOUBLING: usize = 4;
@@ -74,6 +75,9 @@ fn middle(class: usize) -> f64 {
 }
 
 impl Histogram {
+    /// Bytes up to the classes' array.
+    pub const HEAD: usize = offset_of!(Histogram, classes);
+
     #[inline(always)]
     pub fn add(&mut self, weight: f64, nanoseconds: f64) {
         let class = class(nanoseconds);

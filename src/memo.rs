@@ -103,7 +103,7 @@ impl Memo {
     pub fn text(&self, text: &[u8]) -> Text {
         let hash = self.hasher.hash_one(text);
         if let Some(set) = self.sets.get(hash as usize % SETS) {
-            prefetch(set, size_of::<Set>());
+            prefetch(set, 0..size_of::<Set>());
         }
         Text(hash)
     }

@@ -85,7 +85,7 @@ impl Remembered {
     #[inline]
     fn prefetch(&self, hash: u64) {
         if let Some(place) = self.places.get(hash as usize & self.places.len().wrapping_sub(1)) {
-            prefetch(place, size_of_val(place));
+            prefetch(place, 0..size_of_val(place));
         }
     }
 
@@ -174,7 +174,7 @@ fn record_slowly(
     // a bug of ours must not unwind into the server
     let slot = catch_unwind(AssertUnwindSafe(|| {
         let change = |c: &mut Counters| c.add(event);
-        match table.lookup(key).map(|slot| table.settle(slot, key, change)) {
+        match table.glance(key).map(|slot| table.settle(slot, key, change)) {
             Some(Ok(place)) => return Some(place),
             Some(Err(Update::Busy)) => {
                 table.skip();
@@ -216,7 +216,7 @@ pub fn record_failure(key: &Key, failure: &Failure, text: Option<&[u8]>) {
     let Some(table) = table() else { return };
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let change = |c: &mut Counters| c.add_failure(failure);
-        match table.lookup(key).map(|slot| table.settle(slot, key, change)) {
+        match table.glance(key).map(|slot| table.settle(slot, key, change)) {
             Some(Ok(_)) => {}
             Some(Err(Update::Busy)) => table.skip(),
             _ => {

@@ -9,9 +9,10 @@
 
 use crate::counters::Counters;
 use crate::key::Key;
-use crate::pg::spin::Mutex;
+use crate::pg::spin::{Mutex, prefetch};
 use crate::primitives::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use crate::table::{NEVER, PATIENCE};
+use std::mem::offset_of;
 
 /// Entries that can have stripes at a time: one bit each.
 pub const SETS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -45,6 +46,17 @@ impl Share {
 pub struct Stripe(pub Mutex<Share>);
 
 const _: () = assert!(cfg!(loom) || size_of::<Stripe>() == 1664);
+
+impl Stripe {
+    /// Has the processor fetch what an update will change.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        let lock = size_of::<Mutex<Share>>() - size_of::<Share>();
+        let counters = lock + offset_of!(Share, counters);
+        prefetch(self, 0..counters + Counters::UPDATED.end);
+        prefetch(self, counters + Counters::HISTOGRAM.start..counters + Counters::HISTOGRAM.end);
+    }
+}
 
 /// Which sets are nobody's.
 #[derive(Default)]

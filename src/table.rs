@@ -30,6 +30,7 @@ use crate::primitives::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relax
 use crate::stripes::Stripes;
 use crate::textpool::{TextPool, TextRef};
 use std::mem::offset_of;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The index is cut into this many partitions, each with a lock of its own.
@@ -46,12 +47,20 @@ const NEAR: f64 = 1.5;
 const RISE: f64 = 2.0;
 /// What new entries are worth is an average in which each has this part.
 const FRESH: f64 = 8.0;
-/// Bytes of a slot that tell what it is worth keeping; the first of them are what an update changes.
-const SCORED: usize = 288;
-const UPDATED: usize = 192;
-/// Bytes of a slot with no more of the histogram than an entry has whose calls are of one class.
-const BRIEF: usize =
-    offset_of!(Slot, body) + offset_of!(Body, counters) + offset_of!(Counters, histogram) + 64;
+/// Bytes of a slot: those that an update changes, with the histogram's of an entry whose calls are of one class.
+const UPDATED: Range<usize> = 0..of_counters(Counters::UPDATED.end);
+const HISTOGRAM: Range<usize> = of_counters(Counters::HISTOGRAM.start)..of_counters(Counters::HISTOGRAM.end);
+/// Those that tell how much it is worth keeping.
+const SCORED: Range<usize> = 0..of_counters(offset_of!(Counters, calls_variance));
+/// All but the histogram's classes of an entry that used nothing; and the others that one has that did.
+const BRIEF: Range<usize> = 0..HISTOGRAM.end;
+const USED: Range<usize> = of_counters(offset_of!(Counters, blocks))..size_of::<Slot>();
+
+const fn of_counters(at: usize) -> usize {
+    let lock = size_of::<Mutex<Body>>() - size_of::<Body>();
+    offset_of!(Slot, body) + lock + offset_of!(Body, counters) + at
+}
+
 /// Rounds before an eviction, or an insertion that loses every race, gives up.
 const ROUNDS: usize = 8;
 const NONE: u32 = u32::MAX;
@@ -235,15 +244,7 @@ impl Body {
 pub struct State {
     /// Free list: a counter against ABA in the upper half, the first slot in the lower.
     free: AtomicU64,
-    hand: AtomicU32,
-    /// About the least that an entry was worth that was evicted lately, as a double's bits.
-    least: AtomicU64,
-    /// About what new entries are worth lately, likewise.
-    fresh: AtomicU64,
-    entries: AtomicU32,
-    dealloc: AtomicU64,
     stats_reset: AtomicI64,
-    evicted: Mutex<Evicted>,
     /// What every statement reads is apart from what waiting and inserting backends write.
     apart: Apart,
     /// Times that a lock was found held: an entry's or a stripe's spinlock, an index partition's lock, the text lock.
@@ -256,6 +257,26 @@ pub struct State {
     pub forgotten: AtomicU64,
     pub saving: Saving,
     pub cost: Cost,
+    parts: [Part; PARTS],
+}
+
+/// Parts of what backends write that make and evict entries. Each uses the one that its number picks, so that those on
+/// different processors seldom meet there.
+const PARTS: usize = if cfg!(loom) { 2 } else { 16 };
+
+#[derive(Default)]
+#[repr(C, align(128))]
+struct Part {
+    /// Entries made, less those given up.
+    entries: AtomicI64,
+    dealloc: AtomicU64,
+    /// Slots that were looked at for one to evict.
+    hand: AtomicU32,
+    /// About the least that an entry was worth that was evicted lately, as a double's bits.
+    least: AtomicU64,
+    /// About what new entries are worth lately, likewise.
+    fresh: AtomicU64,
+    evicted: Mutex<Evicted>,
 }
 
 /// What backends and the process that saves tell each other: see `persist.rs`.
@@ -295,6 +316,21 @@ struct Apart {
     time: AtomicI64,
 }
 
+impl Part {
+    /// A new entry is worth so much. Of two at once one may count for nothing.
+    fn note_fresh(&self, worth: f64) {
+        let fresh = f64::from_bits(self.fresh.load(Relaxed));
+        let fresh = fresh + (worth - fresh) / FRESH;
+        self.fresh.store(fresh.to_bits(), Relaxed);
+    }
+
+    fn set_least(&self, from: f64, to: f64) {
+        if to != from {
+            self.least.store(to.to_bits(), Relaxed);
+        }
+    }
+}
+
 impl State {
     /// Where the time is kept, for whoever tells it as [`Table::tell_time`] does.
     pub fn time(&self) -> &AtomicI64 {
@@ -306,13 +342,7 @@ impl Default for State {
     fn default() -> Self {
         State {
             free: AtomicU64::new(u64::from(NONE)),
-            hand: AtomicU32::new(0),
-            least: AtomicU64::new(0),
-            fresh: AtomicU64::new(0),
-            entries: AtomicU32::new(0),
-            dealloc: AtomicU64::new(0),
             stats_reset: AtomicI64::new(0),
-            evicted: Mutex::new(Evicted::default()),
             apart: Apart::default(),
             lock_waits: AtomicU64::new(0),
             index_waits: AtomicU64::new(0),
@@ -321,6 +351,7 @@ impl Default for State {
             forgotten: AtomicU64::new(0),
             saving: Saving::default(),
             cost: Cost::default(),
+            parts: Default::default(),
         }
     }
 }
@@ -377,12 +408,19 @@ impl<L: Locks> Table<'_, L> {
 
     /// Number of entries.
     pub fn entries(&self) -> u32 {
-        self.state.entries.load(Relaxed)
+        let entries: i64 = self.state.parts.iter().map(|part| part.entries.load(Relaxed)).sum();
+        // one that comes and goes while they are added up may be missed coming
+        entries.max(0) as u32
     }
 
     /// Entries given up for want of room since the last full reset.
     pub fn dealloc(&self) -> u64 {
-        self.state.dealloc.load(Relaxed)
+        self.state.parts.iter().map(|part| part.dealloc.load(Relaxed)).sum()
+    }
+
+    /// This process's part.
+    fn part(&self) -> &Part {
+        &self.state.parts[self.locks.process() % PARTS]
     }
 
     /// Time of the last full reset, microseconds of the server's epoch.
@@ -407,16 +445,24 @@ impl<L: Locks> Table<'_, L> {
         self.state.apart.time.load(Relaxed)
     }
 
-    /// What evicted entries had counted since the last full reset; nothing if its lock is held beyond all patience.
+    /// What evicted entries had counted since the last full reset, without what is held beyond all patience.
     pub fn evicted(&self) -> Evicted {
-        self.state.evicted.try_lock_for(PATIENCE).map_or_else(Evicted::default, |evicted| *evicted)
+        let mut sum = Evicted::default();
+        for part in &self.state.parts {
+            let evicted = part.evicted.try_lock_for(PATIENCE).map(|evicted| *evicted);
+            sum.merge(&evicted.unwrap_or_default());
+        }
+        sum
     }
 
     /// Has the processor fetch what an update at `place` will change.
     #[inline(always)]
     pub fn prefetch(&self, place: u32) {
         match self.slots.get(place as usize) {
-            Some(slot) => prefetch(slot, UPDATED),
+            Some(slot) => {
+                prefetch(slot, UPDATED);
+                prefetch(slot, HISTOGRAM);
+            }
             None => self.prefetch_stripe(place),
         }
     }
@@ -424,16 +470,16 @@ impl<L: Locks> Table<'_, L> {
     #[inline(never)]
     fn prefetch_stripe(&self, place: u32) {
         if let Some(stripe) = self.stripes.all.get(place as usize - self.slots.len()) {
-            prefetch(stripe, UPDATED);
+            stripe.prefetch();
         }
     }
 
     /// `key`'s entry may soon have to be made: has the processor fetch its bucket, and the slot that an eviction would look
     /// at first.
     pub fn prefetch_insertion(&self, key: &Key) {
-        prefetch(&self.buckets[self.bucket_number(key.hash())], size_of::<AtomicU32>());
+        prefetch(&self.buckets[self.bucket_number(key.hash())], 0..size_of::<AtomicU32>());
         if self.state.free.load(Relaxed) as u32 == NONE {
-            prefetch(self.at_hand(self.state.hand.load(Relaxed)), BRIEF);
+            prefetch(&self.slots[self.at_hand(0)], BRIEF);
         }
     }
 
@@ -441,12 +487,15 @@ impl<L: Locks> Table<'_, L> {
     pub fn prefetch_lookup(&self, key: &Key) {
         let first = self.buckets[self.bucket_number(key.hash())].load(Relaxed);
         if let Some(slot) = self.slots.get(first as usize) {
-            prefetch(slot, 1);
+            prefetch(slot, 0..1);
         }
     }
 
-    fn at_hand(&self, hand: u32) -> &Slot {
-        &self.slots[hand as usize % self.slots.len()]
+    /// The slot that this process looks at after so many others when it evicts. Each part begins elsewhere.
+    fn at_hand(&self, further: u32) -> usize {
+        let process = self.locks.process() % PARTS;
+        let hand = self.state.parts[process].hand.load(Relaxed).wrapping_add(further);
+        (self.slots.len() * process / PARTS + hand as usize) % self.slots.len()
     }
 
     /// Changes the counters of the entry at `place` if it is `key`'s. Takes only one spinlock: `change` is plain
@@ -561,7 +610,7 @@ impl<L: Locks> Table<'_, L> {
 
     /// Adds to what evicted entries had counted.
     fn count_evicted(&self, gone: &Evicted) {
-        match self.state.evicted.try_lock_for(PATIENCE) {
+        match self.part().evicted.try_lock_for(PATIENCE) {
             Some(mut evicted) => evicted.merge(gone),
             None => self.skip(),
         }
@@ -590,7 +639,14 @@ impl<L: Locks> Table<'_, L> {
         self.locks.shared(self.partition(hash), || self.find(key, hash))
     }
 
-    /// Makes `key`'s entry, as there was none when the caller looked; or changes it, if there is one by now. Its place.
+    /// Where `key`'s entry seems to be, which whoever changes it finds out. Takes no lock: a slot that goes into another chain
+    /// meanwhile leads astray, and then an entry may seem to be missing that is not.
+    pub fn glance(&self, key: &Key) -> Option<u32> {
+        const FAR: usize = 64;
+        self.chain(key.hash()).take(FAR).find(|(_, slot)| slot.is(key)).map(|(n, _)| n)
+    }
+
+    /// Makes `key`'s entry, as there seemed to be none when the caller looked; or changes it, if there is one by now. Its place.
     /// `None`, and one more skipped, when that cannot be done.
     pub fn insert_or_update(
         &self,
@@ -635,8 +691,8 @@ impl<L: Locks> Table<'_, L> {
     /// The totals over the whole table as they were saved from another one.
     pub fn restore_totals(&self, stats_reset: i64, dealloc: u64, evicted: Evicted) {
         self.state.stats_reset.store(stats_reset, Relaxed);
-        self.state.dealloc.store(dealloc, Relaxed);
-        *self.state.evicted.lock() = evicted;
+        self.part().dealloc.store(dealloc, Relaxed);
+        *self.part().evicted.lock() = evicted;
     }
 
     /// Counts a record that could not be kept.
@@ -677,7 +733,7 @@ impl<L: Locks> Table<'_, L> {
             worth = body.counters.score(new.now);
             true
         });
-        self.note_fresh(worth);
+        self.part().note_fresh(worth);
         let made = if filled { self.show(n, key) } else { Inserted::NoRoom };
         if !matches!(made, Inserted::New(_)) {
             // the slot was never seen by anyone
@@ -726,7 +782,7 @@ impl<L: Locks> Table<'_, L> {
                 // one whose counts were taken, and that was not used since, is no loss
                 if gone != Evicted::default() {
                     self.count_evicted(&gone);
-                    self.state.dealloc.fetch_add(1, Relaxed);
+                    self.part().dealloc.fetch_add(1, Relaxed);
                 }
                 return Some(Room { slot: n, gone: text });
             }
@@ -741,15 +797,16 @@ impl<L: Locks> Table<'_, L> {
     /// entries are worth: so entries that are worth more than those go only as the least of a few, however many there are
     /// side by side.
     fn victim(&self, now: i64) -> Option<(u32, Key)> {
-        let least = f64::from_bits(self.state.least.load(Relaxed));
+        let part = self.part();
+        let least = f64::from_bits(part.least.load(Relaxed));
         let mut found: Option<(f64, u32, Key)> = None;
         for _ in 0..SAMPLE.min(self.slots.len() as u32) {
-            let hand = self.state.hand.fetch_add(1, Relaxed);
-            prefetch(self.at_hand(hand.wrapping_add(1)), SCORED);
-            let n = (hand as usize % self.slots.len()) as u32;
+            let n = self.at_hand(0) as u32;
+            part.hand.fetch_add(1, Relaxed);
+            prefetch(&self.slots[self.at_hand(0)], SCORED);
             let Some((score, key)) = self.scored(n, now) else { continue };
             if score <= NEAR * least {
-                self.set_least(least, score.min(least));
+                part.set_least(least, score.min(least));
                 return Some((n, key));
             }
             if found.is_none_or(|(lowest, ..)| score < lowest) {
@@ -757,22 +814,9 @@ impl<L: Locks> Table<'_, L> {
             }
         }
         let (score, n, key) = found?;
-        let fresh = f64::from_bits(self.state.fresh.load(Relaxed));
-        self.set_least(least, score.min(RISE * least + CALL_MS).min(fresh));
+        let fresh = f64::from_bits(part.fresh.load(Relaxed));
+        part.set_least(least, score.min(RISE * least + CALL_MS).min(fresh));
         Some((n, key))
-    }
-
-    /// A new entry is worth so much. Of two at once one may count for nothing.
-    fn note_fresh(&self, worth: f64) {
-        let fresh = f64::from_bits(self.state.fresh.load(Relaxed));
-        let fresh = fresh + (worth - fresh) / FRESH;
-        self.state.fresh.store(fresh.to_bits(), Relaxed);
-    }
-
-    fn set_least(&self, from: f64, to: f64) {
-        if to != from {
-            self.state.least.store(to.to_bits(), Relaxed);
-        }
     }
 
     /// What the entry in slot `n` is worth, if there is one that can be had.
@@ -835,10 +879,12 @@ impl<L: Locks> Table<'_, L> {
 
     /// Starts everything that is counted over the whole table anew.
     pub fn reset_totals(&self, now: i64) {
-        if let Some(mut evicted) = self.state.evicted.try_lock_for(PATIENCE) {
-            *evicted = Evicted::default();
+        for part in &self.state.parts {
+            if let Some(mut evicted) = part.evicted.try_lock_for(PATIENCE) {
+                *evicted = Evicted::default();
+            }
+            part.dealloc.store(0, Relaxed);
         }
-        self.state.dealloc.store(0, Relaxed);
         let s = self.state;
         let waits = [&s.lock_waits, &s.index_waits, &s.text_waits, &s.skipped];
         let costs = [&s.cost.measured, &s.cost.nanoseconds, &s.cost.statements, &s.cost.thinned];
@@ -883,7 +929,10 @@ impl<L: Locks> Table<'_, L> {
             if read {
                 // the next one comes from memory while this is made a row of
                 if let Some(next) = self.slots.get(n as usize + 1) {
-                    prefetch(next, if histograms { size_of::<Slot>() } else { BRIEF });
+                    prefetch(next, if histograms { 0..size_of::<Slot>() } else { BRIEF });
+                    if body.counters.is_used() {
+                        prefetch(next, USED);
+                    }
                 }
                 show(n, &body);
             }
@@ -992,16 +1041,18 @@ impl<L: Locks> Table<'_, L> {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
+    /// Under the partition's lock, or as a hint.
+    fn chain(&self, hash: u64) -> impl Iterator<Item = (u32, &Slot)> {
+        let at = |link: &AtomicU32| {
+            let n = link.load(Relaxed);
+            self.slots.get(n as usize).map(|slot| (n, slot))
+        };
+        std::iter::successors(at(&self.buckets[self.bucket_number(hash)]), move |(_, slot)| at(&slot.next))
+    }
+
     /// Under the partition's lock.
     fn find(&self, key: &Key, hash: u64) -> Option<u32> {
-        let mut n = self.buckets[self.bucket_number(hash)].load(Relaxed);
-        while let Some(slot) = self.slots.get(n as usize) {
-            if slot.is(key) {
-                return Some(n);
-            }
-            n = slot.next.load(Relaxed);
-        }
-        None
+        self.chain(hash).find(|(_, slot)| slot.is(key)).map(|(n, _)| n)
     }
 
     /// Under the partition's lock, exclusive.
@@ -1011,7 +1062,7 @@ impl<L: Locks> Table<'_, L> {
         slot.name(key);
         slot.next.store(bucket.load(Relaxed), Relaxed);
         bucket.store(n, Relaxed);
-        self.state.entries.fetch_add(1, Relaxed);
+        self.part().entries.fetch_add(1, Relaxed);
     }
 
     /// Under the partition's lock, exclusive.
@@ -1022,7 +1073,7 @@ impl<L: Locks> Table<'_, L> {
             link = &slot.next;
         }
         link.store(self.slots[n as usize].next.load(Relaxed), Relaxed);
-        self.state.entries.fetch_sub(1, Relaxed);
+        self.part().entries.fetch_sub(1, Relaxed);
     }
 
     fn take_free(&self) -> Option<u32> {
@@ -1159,7 +1210,7 @@ pub mod tests {
             new: NewEntry,
             change: impl Fn(&mut Counters) + Copy,
         ) -> Option<u32> {
-            let place = self.lookup(key).and_then(|n| self.settle(n, key, change).ok());
+            let place = self.glance(key).and_then(|n| self.settle(n, key, change).ok());
             place.or_else(|| self.insert_or_update(key, new, change))
         }
     }
@@ -1253,7 +1304,7 @@ pub mod tests {
             assert!(t.update_or_insert(&key(q), NEW, call).is_some());
         }
         assert_eq!(t.entries(), 100);
-        assert_eq!(t.state.dealloc.load(Relaxed), 900);
+        assert_eq!(t.dealloc(), 900);
         assert_eq!(calls(&t) + t.evicted().exec.calls, 1000.0);
         assert_eq!(t.evicted().rows, 900.0);
         assert_eq!(t.state.skipped.load(Relaxed), 0);
@@ -1278,7 +1329,7 @@ pub mod tests {
         let t = o.table();
         (1..=2_000).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call_of(50_000, 1)).is_some()));
         let evictions = t.dealloc();
-        let looks = t.state.hand.load(Relaxed);
+        let looks = t.part().hand.load(Relaxed);
         assert_eq!(evictions, 1_900);
         assert!(u64::from(looks) < evictions + evictions / 10, "{looks}");
     }
@@ -1384,7 +1435,7 @@ pub mod tests {
         for q in 1..=100 {
             t.update_or_insert(&key(q), NEW, call).unwrap();
         }
-        assert_eq!((t.entries(), t.state.dealloc.load(Relaxed)), (100, 0));
+        assert_eq!((t.entries(), t.dealloc()), (100, 0));
     }
 
     #[test]
@@ -1721,7 +1772,7 @@ pub mod tests {
         t.update_or_insert(&key(1), NEW, call).unwrap();
         t.update_or_insert(&key(2), NEW, call).unwrap();
         spread(&t, &key(1));
-        let _held = (held_elsewhere(&t.stripes.all[0].0), held_elsewhere(&t.state.evicted));
+        let _held = (held_elsewhere(&t.stripes.all[0].0), held_elsewhere(&t.part().evicted));
         assert_eq!(t.bodies().map(|(_, body)| body.key.queryid).collect::<Vec<_>>(), [2]);
         assert_eq!(t.evicted(), Evicted::default());
     }
@@ -1838,7 +1889,7 @@ pub mod tests {
     fn what_is_evicted_while_the_totals_are_stuck_is_skipped() {
         let o = Owned::new(2);
         let t = o.table();
-        let held = held_elsewhere(&t.state.evicted);
+        let held = held_elsewhere(&t.part().evicted);
         (1..=3).for_each(|q| assert!(t.update_or_insert(&key(q), NEW, call).is_some()));
         t.reset_totals(5);
         assert_eq!((calls(&t), t.evicted(), t.dealloc()), (2.0, Evicted::default(), 0));

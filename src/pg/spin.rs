@@ -11,6 +11,7 @@
 
 use crate::primitives::atomic::{AtomicU32, Ordering};
 use crate::primitives::{Instant, sleep, spin_loop};
+use std::ops::Range;
 use std::time::Duration;
 
 #[cfg(loom)]
@@ -22,11 +23,11 @@ mod mutex;
 
 pub use mutex::Mutex;
 
-/// Asks the processor to have the first bytes of a value at hand soon.
+/// Asks the processor to have these bytes of a value at hand soon.
 #[inline(always)]
-pub fn prefetch<T>(value: &T, bytes: usize) {
+pub fn prefetch<T>(value: &T, bytes: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..bytes.min(size_of::<T>())).step_by(64) {
+    for at in (bytes.start & !63..bytes.end.min(size_of::<T>())).step_by(64) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: within the value, and a hint that changes nothing wherever it points.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(at)) };

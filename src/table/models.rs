@@ -46,7 +46,7 @@ impl Table<'_, Process<'_>> {
         new: NewEntry,
         change: impl Fn(&mut Counters) + Copy,
     ) -> Option<u32> {
-        let place = self.lookup(key).and_then(|n| self.settle(n, key, change).ok());
+        let place = self.glance(key).and_then(|n| self.settle(n, key, change).ok());
         place.or_else(|| self.insert_or_update(key, new, change))
     }
 }
