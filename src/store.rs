@@ -60,6 +60,10 @@ impl Locks for LwLocks {
         self.text.exclusive(0, f)
     }
 
+    fn prefetch(&self, partition: usize) {
+        self.index.prefetch(partition);
+    }
+
     fn process(&self) -> usize {
         server::process_number()
     }

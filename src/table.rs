@@ -74,6 +74,8 @@ pub trait Locks {
     fn shared<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
     fn exclusive<R>(&self, partition: usize, f: impl FnOnce() -> R) -> R;
     fn texts<R>(&self, f: impl FnOnce() -> R) -> R;
+    /// The partition's lock will soon be taken.
+    fn prefetch(&self, partition: usize);
     /// A number of this process, small and different from other processes'.
     fn process(&self) -> usize;
 }
@@ -135,6 +137,17 @@ impl Slot {
         self.queryid.load(Relaxed) == key.queryid
             && self.who.load(Relaxed) == who(key)
             && self.toplevel.load(Relaxed) == u32::from(key.toplevel)
+    }
+
+    /// What the index takes it for, as a hint.
+    fn named(&self) -> Key {
+        let who = self.who.load(Relaxed);
+        Key {
+            queryid: self.queryid.load(Relaxed),
+            userid: (who >> 32) as u32,
+            dbid: who as u32,
+            toplevel: self.toplevel.load(Relaxed) != 0,
+        }
     }
 
     fn name(&self, key: &Key) {
@@ -478,17 +491,29 @@ impl<L: Locks> Table<'_, L> {
     /// at first.
     pub fn prefetch_insertion(&self, key: &Key) {
         prefetch(&self.buckets[self.bucket_number(key.hash())], 0..size_of::<AtomicU32>());
-        if self.state.free.load(Relaxed) as u32 == NONE {
+        if self.is_full() {
             prefetch(&self.slots[self.at_hand(0)], BRIEF);
         }
     }
 
-    /// `key` will soon be looked for: has the processor fetch the first slot in its bucket.
+    /// `key` will soon be looked for: has the processor fetch the first slot in its bucket, and what else takes an insertion
+    /// time that evicts.
     pub fn prefetch_lookup(&self, key: &Key) {
-        let first = self.buckets[self.bucket_number(key.hash())].load(Relaxed);
+        let hash = key.hash();
+        let first = self.buckets[self.bucket_number(hash)].load(Relaxed);
         if let Some(slot) = self.slots.get(first as usize) {
             prefetch(slot, 0..1);
         }
+        if self.is_full() {
+            let gone = self.slots[self.at_hand(0)].named().hash();
+            prefetch(&self.buckets[self.bucket_number(gone)], 0..1);
+            self.locks.prefetch(self.partition(gone));
+            self.locks.prefetch(self.partition(hash));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.state.free.load(Relaxed) as u32 == NONE
     }
 
     /// The slot that this process looks at after so many others when it evicts. Each part begins elsewhere.
@@ -1151,6 +1176,7 @@ pub mod tests {
             let _guard = self.texts.write().unwrap();
             holding(Lock::Texts, f)
         }
+        fn prefetch(&self, _: usize) {}
         fn process(&self) -> usize {
             static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
             thread_local!(static MINE: u32 = NEXT.fetch_add(1, Relaxed));

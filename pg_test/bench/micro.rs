@@ -89,6 +89,7 @@ impl Locks for Process<'_> {
         let _held = self.owned.text_lock.write().unwrap();
         f()
     }
+    fn prefetch(&self, _: usize) {}
     fn process(&self) -> usize {
         self.number
     }

@@ -1,6 +1,7 @@
 //! The server's lightweight locks, in named tranches (their names are what `pg_stat_activity` shows as wait events).
 
 use super::raw;
+use super::spin::prefetch;
 use crate::lock_rules::{self, Lock};
 use core::ffi::CStr;
 use pgrx::pg_sys;
@@ -39,6 +40,11 @@ impl Tranche {
     pub fn exclusive<R>(&self, n: usize, f: impl FnOnce() -> R) -> R {
         let _held = self.acquire(n, pg_sys::LWLockMode::LW_EXCLUSIVE);
         f()
+    }
+
+    /// Has the processor fetch lock `n`.
+    pub fn prefetch(&self, n: usize) {
+        prefetch(self.locks.wrapping_add(n % self.count), 0..1);
     }
 
     fn acquire(&self, n: usize, mode: pg_sys::LWLockMode::Type) -> Held {

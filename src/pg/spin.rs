@@ -25,12 +25,12 @@ pub use mutex::Mutex;
 
 /// Asks the processor to have these bytes of a value at hand soon.
 #[inline(always)]
-pub fn prefetch<T>(value: &T, bytes: Range<usize>) {
+pub fn prefetch<T>(value: *const T, bytes: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
     for at in (bytes.start & !63..bytes.end.min(size_of::<T>())).step_by(64) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: within the value, and a hint that changes nothing wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(at)) };
+        // SAFETY: a hint that changes nothing wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(value.cast::<i8>().wrapping_add(at)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (value, bytes);

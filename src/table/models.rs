@@ -33,6 +33,7 @@ impl Locks for Process<'_> {
         let _held = self.texts.write().unwrap();
         f()
     }
+    fn prefetch(&self, _: usize) {}
     fn process(&self) -> usize {
         self.number
     }
