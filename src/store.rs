@@ -18,7 +18,7 @@ use crate::pg::statement::Statement;
 use crate::pg::{clock, server, shmem};
 use crate::secrets;
 use crate::stripes::{self, SETS, Stripe, Stripes, StripesState};
-use crate::table::{Locks, NewEntry, PARTITIONS, State, Table, Update, bucket_count};
+use crate::table::{Link, Locks, NewEntry, PARTITIONS, State, Table, Update, bucket_count};
 use crate::textpool::{BLOCK, Block, PoolState, TextPool};
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -382,6 +382,7 @@ fn request() {
     let (slots, blocks) = (guc::max_entries(), text_blocks());
     shmem::request_array::<State>(1);
     shmem::request_array::<AtomicU32>(bucket_count(slots));
+    shmem::request_array::<Link>(slots);
     shmem::request_array::<crate::table::Slot>(slots);
     shmem::request_array::<StripesState>(1);
     shmem::request_array::<Stripe>(stripes());
@@ -398,6 +399,7 @@ fn startup() {
     let table = SharedTable {
         state,
         buckets: shmem::place_array(c"pgss_rs index", bucket_count(slots)),
+        links: shmem::place_array(c"pgss_rs index links", slots),
         slots: shmem::place_array(c"pgss_rs entries", slots),
         stripes: Stripes {
             state: &shmem::place_array(c"pgss_rs stripes state", 1)[0],

@@ -2,7 +2,7 @@
 //!
 //! Who may touch what:
 //! - a slot's [`Body`] only under the slot's spinlock;
-//! - a slot's identity as the index sees it (`queryid`, `who`, `toplevel`) and its place in a bucket's chain are
+//! - a slot's identity as the index sees it (`queryid`, `who`, `toplevel`) and its place in a bucket's chain ([`Link`]) are
 //!   changed under the partition's lock held exclusively, and read under it held in either way, or else as a hint;
 //! - the text pool's free list under the text lock.
 //!
@@ -112,8 +112,6 @@ pub struct Slot {
     queryid: AtomicU64,
     who: AtomicU64,
     toplevel: AtomicU32,
-    /// Next slot in the bucket's chain, or on the free list.
-    next: AtomicU32,
     body: Mutex<Body>,
 }
 
@@ -126,7 +124,6 @@ impl Default for Slot {
             queryid: AtomicU64::new(0),
             who: AtomicU64::new(0),
             toplevel: AtomicU32::new(0),
-            next: AtomicU32::new(NONE),
             body: Mutex::new(Body::default()),
         }
     }
@@ -162,6 +159,20 @@ impl Slot {
     fn map(&self) {
         std::hint::black_box(self.queryid.load(Relaxed));
     }
+}
+
+/// Where a slot's bucket, or the free list, goes on. Apart from the slots, so that whoever follows a chain touches none but
+/// those that may be what it is looking for.
+#[derive(Default)]
+#[repr(C)]
+pub struct Link {
+    next: AtomicU32,
+    /// Of the hash that the slot is in its bucket for, the half that does not choose the bucket.
+    tag: AtomicU32,
+}
+
+fn tag(hash: u64) -> u32 {
+    hash as u32
 }
 
 fn who(key: &Key) -> u64 {
@@ -396,6 +407,8 @@ pub struct NewEntry<'a> {
 pub struct Table<'a, L> {
     pub state: &'a State,
     pub buckets: &'a [AtomicU32],
+    /// As many as slots.
+    pub links: &'a [Link],
     pub slots: &'a [Slot],
     pub stripes: Stripes<'a>,
     pub texts: TextPool<'a>,
@@ -496,19 +509,23 @@ impl<L: Locks> Table<'_, L> {
         }
     }
 
-    /// `key` will soon be looked for: has the processor fetch the first slot in its bucket, and what else takes an insertion
+    /// `key` will soon be looked for: has the processor fetch the first link in its bucket, and what else takes an insertion
     /// time that evicts.
     pub fn prefetch_lookup(&self, key: &Key) {
         let hash = key.hash();
-        let first = self.buckets[self.bucket_number(hash)].load(Relaxed);
-        if let Some(slot) = self.slots.get(first as usize) {
-            prefetch(slot, 0..1);
-        }
+        self.prefetch_chain(hash);
         if self.is_full() {
-            let gone = self.slots[self.at_hand(0)].named().hash();
-            prefetch(&self.buckets[self.bucket_number(gone)], 0..1);
-            self.locks.prefetch(self.partition(gone));
             self.locks.prefetch(self.partition(hash));
+            let gone = self.slots[self.at_hand(0)].named().hash();
+            self.locks.prefetch(self.partition(gone));
+            self.prefetch_chain(gone);
+        }
+    }
+
+    fn prefetch_chain(&self, hash: u64) {
+        let first = self.buckets[self.bucket_number(hash)].load(Relaxed);
+        if let Some(link) = self.links.get(first as usize) {
+            prefetch(link, 0..size_of::<Link>());
         }
     }
 
@@ -668,7 +685,8 @@ impl<L: Locks> Table<'_, L> {
     /// meanwhile leads astray, and then an entry may seem to be missing that is not.
     pub fn glance(&self, key: &Key) -> Option<u32> {
         const FAR: usize = 64;
-        self.chain(key.hash()).take(FAR).find(|(_, slot)| slot.is(key)).map(|(n, _)| n)
+        let hash = key.hash();
+        self.find_among(self.chain(hash).take(FAR), key, hash)
     }
 
     /// Makes `key`'s entry, as there seemed to be none when the caller looked; or changes it, if there is one by now. Its place.
@@ -870,6 +888,7 @@ impl<L: Locks> Table<'_, L> {
                 (body.used, body.stripes) = (false, 0);
                 body.generation = body.generation.wrapping_add(1);
                 body.text = TextRef::EMPTY;
+                self.texts.prefetch(gone.1);
                 gone
             };
             self.unlink(n, hash);
@@ -1066,38 +1085,50 @@ impl<L: Locks> Table<'_, L> {
         (hash >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    /// Under the partition's lock, or as a hint.
-    fn chain(&self, hash: u64) -> impl Iterator<Item = (u32, &Slot)> {
-        let at = |link: &AtomicU32| {
-            let n = link.load(Relaxed);
-            self.slots.get(n as usize).map(|slot| (n, slot))
+    /// The slots in the bucket of this hash, with their links. Under the partition's lock, or as a hint.
+    fn chain(&self, hash: u64) -> impl Iterator<Item = (u32, &Link)> {
+        let at = |next: &AtomicU32| {
+            let n = next.load(Relaxed);
+            self.links.get(n as usize).map(|link| (n, link))
         };
-        std::iter::successors(at(&self.buckets[self.bucket_number(hash)]), move |(_, slot)| at(&slot.next))
+        std::iter::successors(at(&self.buckets[self.bucket_number(hash)]), move |(_, link)| at(&link.next))
+    }
+
+    /// Under the partition's lock, or as a hint.
+    fn find_among<'b>(
+        &self,
+        mut chain: impl Iterator<Item = (u32, &'b Link)>,
+        key: &Key,
+        hash: u64,
+    ) -> Option<u32> {
+        let is = |n: u32, link: &Link| link.tag.load(Relaxed) == tag(hash) && self.slots[n as usize].is(key);
+        chain.find(|(n, link)| is(*n, link)).map(|(n, _)| n)
     }
 
     /// Under the partition's lock.
     fn find(&self, key: &Key, hash: u64) -> Option<u32> {
-        self.chain(hash).find(|(_, slot)| slot.is(key)).map(|(n, _)| n)
+        self.find_among(self.chain(hash), key, hash)
     }
 
     /// Under the partition's lock, exclusive.
     fn link(&self, n: u32, key: &Key, hash: u64) {
-        let slot = &self.slots[n as usize];
         let bucket = &self.buckets[self.bucket_number(hash)];
-        slot.name(key);
-        slot.next.store(bucket.load(Relaxed), Relaxed);
+        self.slots[n as usize].name(key);
+        let link = &self.links[n as usize];
+        link.tag.store(tag(hash), Relaxed);
+        link.next.store(bucket.load(Relaxed), Relaxed);
         bucket.store(n, Relaxed);
         self.part().entries.fetch_add(1, Relaxed);
     }
 
     /// Under the partition's lock, exclusive.
     fn unlink(&self, n: u32, hash: u64) {
-        let mut link = &self.buckets[self.bucket_number(hash)];
-        while link.load(Relaxed) != n {
-            let Some(slot) = self.slots.get(link.load(Relaxed) as usize) else { return };
-            link = &slot.next;
+        let mut next = &self.buckets[self.bucket_number(hash)];
+        while next.load(Relaxed) != n {
+            let Some(link) = self.links.get(next.load(Relaxed) as usize) else { return };
+            next = &link.next;
         }
-        link.store(self.slots[n as usize].next.load(Relaxed), Relaxed);
+        next.store(self.links[n as usize].next.load(Relaxed), Relaxed);
         self.part().entries.fetch_sub(1, Relaxed);
     }
 
@@ -1105,8 +1136,8 @@ impl<L: Locks> Table<'_, L> {
         use crate::primitives::atomic::Ordering::{AcqRel, Acquire};
         let free = &self.state.free;
         let taken = free.fetch_update(AcqRel, Acquire, |head| {
-            let slot = self.slots.get(head as u32 as usize)?;
-            Some(next_tag(head) | u64::from(slot.next.load(Relaxed)))
+            let link = self.links.get(head as u32 as usize)?;
+            Some(next_count(head) | u64::from(link.next.load(Relaxed)))
         });
         taken.ok().map(|head| head as u32)
     }
@@ -1116,8 +1147,8 @@ impl<L: Locks> Table<'_, L> {
         let free = &self.state.free;
         let mut head = free.load(Acquire);
         loop {
-            self.slots[n as usize].next.store(head as u32, Relaxed);
-            match free.compare_exchange_weak(head, next_tag(head) | u64::from(n), Release, Acquire) {
+            self.links[n as usize].next.store(head as u32, Relaxed);
+            match free.compare_exchange_weak(head, next_count(head) | u64::from(n), Release, Acquire) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -1125,7 +1156,7 @@ impl<L: Locks> Table<'_, L> {
     }
 }
 
-fn next_tag(head: u64) -> u64 {
+fn next_count(head: u64) -> u64 {
     (head >> 32).wrapping_add(1) << 32
 }
 
@@ -1187,6 +1218,7 @@ pub mod tests {
     pub struct Owned {
         state: State,
         buckets: Vec<AtomicU32>,
+        index_links: Vec<Link>,
         slots: Vec<Slot>,
         stripes_state: StripesState,
         stripes: Vec<Stripe>,
@@ -1201,6 +1233,7 @@ pub mod tests {
             let o = Owned {
                 state: State::default(),
                 buckets: (0..bucket_count(max)).map(|_| AtomicU32::new(0)).collect(),
+                index_links: (0..max).map(|_| Link::default()).collect(),
                 slots: (0..max).map(|_| Slot::default()).collect(),
                 stripes_state: StripesState::default(),
                 stripes: (0..SETS * 4).map(|_| Stripe::default()).collect(),
@@ -1220,6 +1253,7 @@ pub mod tests {
             Table {
                 state: &self.state,
                 buckets: &self.buckets,
+                links: &self.index_links,
                 slots: &self.slots,
                 stripes: Stripes { state: &self.stripes_state, all: &self.stripes },
                 texts: TextPool { state: &self.pool, links: &self.links, blocks: &self.blocks },

@@ -5,6 +5,7 @@
 //! and overwritten while it is being copied yields garbage, never undefined behaviour, and the caller finds out by
 //! checking that the slot still names the same text afterwards.
 
+use crate::pg::spin::prefetch;
 use crate::primitives::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WORDS: usize = 16;
@@ -18,6 +19,18 @@ const NONE: u32 = u32::MAX;
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Block([AtomicU64; WORDS]);
+
+impl Block {
+    fn write(&self, text: &[u8]) {
+        let (whole, rest) = text.as_chunks();
+        self.0.iter().zip(whole).for_each(|(word, bytes)| word.store(u64::from_ne_bytes(*bytes), Relaxed));
+        if let Some(word) = self.0.get(whole.len()).filter(|_| !rest.is_empty()) {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_ne_bytes(bytes), Relaxed);
+        }
+    }
+}
 
 /// The free list's state.
 #[derive(Default)]
@@ -120,14 +133,22 @@ impl TextPool<'_> {
     /// Writes the text, or its beginning, into blocks that were taken for it and that no one reads yet. Without any lock.
     pub fn fill(&self, taken: TextRef, text: &[u8]) {
         let mut next = taken.head;
-        for part in text[..text.len().min(taken.len as usize)].chunks(BLOCK) {
-            let Some((block, link)) = self.block(next) else { break };
-            for (word, bytes) in block.0.iter().zip(part.chunks(8)) {
-                let mut b = [0u8; 8];
-                b[..bytes.len()].copy_from_slice(bytes);
-                word.store(u64::from_ne_bytes(b), Relaxed);
+        let mut rest = &text[..text.len().min(taken.len as usize)];
+        while let Some((block, link)) = self.block(next) {
+            let part;
+            (part, rest) = rest.split_at(rest.len().min(BLOCK));
+            block.write(part);
+            if rest.is_empty() {
+                break;
             }
             next = link.load(Relaxed);
+        }
+    }
+
+    /// Has the processor fetch the beginning of a text, or of its place.
+    pub fn prefetch(&self, text: TextRef) {
+        if let Some(block) = self.blocks.get(text.head as usize) {
+            prefetch(block, 0..BLOCK.min(text.len as usize));
         }
     }
 

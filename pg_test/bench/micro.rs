@@ -50,7 +50,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use stripes::{SETS, Stripe, Stripes, StripesState};
-use table::{Locks, NewEntry, PARTITIONS, Slot, State, Table, Update, bucket_count};
+use table::{Link, Locks, NewEntry, PARTITIONS, Slot, State, Table, Update, bucket_count};
 use textpool::{BLOCK, Block, PoolState, TextPool};
 use variance::Shared;
 
@@ -99,6 +99,7 @@ impl Locks for Process<'_> {
 struct Owned {
     state: State,
     buckets: Vec<AtomicU32>,
+    index_links: Vec<Link>,
     slots: Vec<Slot>,
     stripes_state: StripesState,
     stripes: Vec<Stripe>,
@@ -115,6 +116,7 @@ impl Owned {
         let owned = Owned {
             state: State::default(),
             buckets: (0..bucket_count(max)).map(|_| AtomicU32::new(0)).collect(),
+            index_links: (0..max).map(|_| Link::default()).collect(),
             slots: (0..max).map(|_| Slot::default()).collect(),
             stripes_state: StripesState::default(),
             stripes: (0..SETS * width).map(|_| Stripe::default()).collect(),
@@ -140,6 +142,7 @@ impl Owned {
         Table {
             state: &self.state,
             buckets: &self.buckets,
+            links: &self.index_links,
             slots: &self.slots,
             stripes: Stripes { state: &self.stripes_state, all: &self.stripes },
             texts: TextPool { state: &self.pool, links: &self.links, blocks: &self.blocks },

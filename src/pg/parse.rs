@@ -94,7 +94,7 @@ pub trait ParseHooks {
     fn identifying(identify: impl FnOnce());
     /// A number that changes when what was known no longer is.
     fn era() -> u32;
-    /// The statement has the identifier that its text had before.
+    /// A client's statement has turned out to have this identifier.
     fn found(queryid: u64);
     /// Not called for statements without an identifier, nor for utility statements on 15.
     fn analysed(analysed: Analysed);
@@ -295,7 +295,10 @@ fn identified<H: ParseHooks>(pstate: &pg_sys::ParseState, query: &mut pg_sys::Qu
         // SAFETY: a live query and its source.
         Some(Err(sought)) => in_jumbles(|| unsafe {
             let jumbled = jumbled::<H>(query, pstate.p_sourcetext);
-            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, queryid(query.queryId))));
+            let id = queryid(query.queryId);
+            // what the entry is remembered by comes from memory together with the text that may be carried
+            H::found(id);
+            MEMO.with(|memo| memo.as_mut().map(|memo| memo.put(sought, id)));
             analysed::<H>(pstate, query, jumbled);
         }),
         // SAFETY: likewise.

@@ -31,6 +31,10 @@ unsafe impl Shared for crate::textpool::Block {
     const ANY_BYTES: bool = true;
 }
 // SAFETY: likewise.
+unsafe impl Shared for crate::table::Link {
+    const ANY_BYTES: bool = true;
+}
+// SAFETY: likewise.
 unsafe impl Shared for AtomicU32 {
     const ANY_BYTES: bool = true;
 }

@@ -56,6 +56,7 @@ impl Table<'_, Process<'_>> {
 struct Small {
     state: State,
     bucket: AtomicU32,
+    link: Link,
     slot: Slot,
     stripes_state: StripesState,
     stripes: Vec<Stripe>,
@@ -69,6 +70,7 @@ impl Small {
         let s = Small {
             state: State::default(),
             bucket: AtomicU32::new(0),
+            link: Link::default(),
             slot: Slot::default(),
             stripes_state: StripesState::default(),
             stripes: (0..SETS * 2).map(|_| Stripe::default()).collect(),
@@ -85,6 +87,7 @@ impl Small {
         Table {
             state: &self.state,
             buckets: std::slice::from_ref(&self.bucket),
+            links: std::slice::from_ref(&self.link),
             slots: std::slice::from_ref(&self.slot),
             stripes: Stripes { state: &self.stripes_state, all: &self.stripes },
             texts: TextPool { state: &self.pool, links: &[], blocks: &[] },
