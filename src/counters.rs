@@ -422,8 +422,8 @@ impl Counters {
         add(&mut self.timers, &other.timers);
         add(&mut self.wal, &other.wal);
         add(&mut self.workers, &other.workers);
+        // which marks them as used
         self.add_jit(1.0, &other.jit);
-        self.used = Used(true);
     }
 
     /// Begins anew with nothing counted, and leaves alone what need not be written for that.
@@ -438,7 +438,8 @@ impl Counters {
         // field by field, as the histogram would be copied twice
         #[rustfmt::skip]
         let Counters {
-            exec, rows, sampled_calls, first_exec, last_exec, failures, plan, calls_variance, time_variance, used, ..
+            exec, rows, sampled_calls, first_exec, last_exec, failures, plan, calls_variance, time_variance, used,
+            histogram: _, blocks: _, timers: _, wal: _, jit: _, workers: _,
         } = *from;
         (self.exec, self.rows, self.sampled_calls) = (exec, rows, sampled_calls);
         (self.first_exec, self.last_exec, self.failures, self.plan) = (first_exec, last_exec, failures, plan);
@@ -649,6 +650,8 @@ mod tests {
             let mut merged = cleared;
             merged.merge(from);
             assert_eq!(merged, *from);
+            merged.clear();
+            assert_eq!(merged, nothing);
             for over in &all {
                 let mut copy = *over;
                 copy.copy_in_brief(from);
