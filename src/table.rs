@@ -908,12 +908,12 @@ impl<L: Locks> Table<'_, L> {
                 (body.used, body.stripes) = (false, 0);
                 body.generation = body.generation.wrapping_add(1);
                 body.text = TextRef::EMPTY;
-                self.texts.prefetch(gone.1);
                 gone
             };
             self.unlink(n, hash);
             Some(gone)
         })?;
+        self.texts.prefetch(text);
         if let Some(set) = set {
             gone.merge(&Evicted::of(&self.stripes.release(set)));
         }
